@@ -1,0 +1,170 @@
+#include "stable_rows.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "errors.h"
+#include "piece_walk.h"
+#include "search.h"
+
+namespace hpgrain {
+namespace {
+
+using int128 = __int128;
+
+// A piece's length is an int32.
+constexpr int64_t kMaxRow = (int64_t{1} << 31) - 1;
+constexpr int64_t kMaxTokens = int64_t{1} << 62;
+
+}  // namespace
+
+StableRows::StableRows(const StableRowsConfig& config) : config_(config) {
+  const auto& c = config_;
+  if (c.first_sequence < 0 || c.last_sequence < c.first_sequence) {
+    ThrowInvalid("the sequences [", c.first_sequence, ", ", c.last_sequence,
+                 ") are no range.");
+  }
+  if (c.seq_length < 1 || c.extra < 0 || c.seq_length > kMaxRow - c.extra) {
+    ThrowInvalid("a row of ", c.seq_length, " + ", c.extra,
+                 " tokens; seq_length must be at least 1, extra at least 0 "
+                 "and the row below 2**31.");
+  }
+  if (c.num_tokens < 0 || c.num_tokens > kMaxTokens || c.rows_per_epoch < 0 ||
+      c.rows_per_epoch > kMaxTokens) {
+    ThrowInvalid(c.rows_per_epoch, " rows an epoch of ", c.num_tokens,
+                 " tokens; both must be from 0 to 2**62.");
+  }
+  // With keep_last the last row may be short, but has a token to predict.
+  const int128 full_rows = int128{c.rows_per_epoch} - (c.keep_last ? 1 : 0);
+  const int128 used = full_rows * c.seq_length + c.extra +
+                      (c.keep_last ? 1 : 0);
+  if (c.rows_per_epoch > 0 && used > c.num_tokens) {
+    ThrowInvalid(c.rows_per_epoch, " rows of ", c.seq_length, " + ", c.extra,
+                 " tokens do not fit into ", c.num_tokens, " tokens.");
+  }
+  if (c.starts.data != nullptr) {
+    const int64_t count = c.last_sequence - c.first_sequence;
+    if (c.starts.size != count + 1 || c.starts[0] != 0 ||
+        c.starts[count] != c.num_tokens) {
+      ThrowInvalid("starts must hold ", count + 1, " values from 0 to ",
+                   c.num_tokens, "; got ", c.starts.size, " values",
+                   c.starts.size < 1 ? "" : Message(
+                       " from ", c.starts[0], " to ",
+                       c.starts[c.starts.size - 1]), ".");
+    }
+  }
+}
+
+bool StableRows::NeedsKey(int64_t epoch) const {
+  return config_.shuffle || (epoch > 0 && !config_.keep_last);
+}
+
+int64_t StableRows::EpochOf(Span<const int64_t> rows, int64_t i) const {
+  if (rows[i] < 0) {
+    ThrowOutOfRange("row ", rows[i], " asked for; rows count from 0.");
+  }
+  if (config_.rows_per_epoch == 0) {
+    ThrowInvalid("row ", rows[i], " asked for, but ", config_.num_tokens,
+                 " tokens hold no row of ", config_.seq_length, " + ",
+                 config_.extra, " tokens.");
+  }
+  return rows[i] / config_.rows_per_epoch;
+}
+
+void StableRows::AddEpoch(int64_t epoch, Key key) {
+  if (epoch < 0) {
+    ThrowInvalid("epoch ", epoch, " added; epochs count from 0.");
+  }
+  const auto& c = config_;
+  if (c.rows_per_epoch == 0) return;
+  int64_t offset = 0;
+  if (epoch > 0 && !c.keep_last) {
+    const int64_t slack =
+        c.num_tokens - c.extra - c.rows_per_epoch * c.seq_length;
+    offset = static_cast<int64_t>(Mix64(key.k0 ^ Mix64(key.k1)) %
+                                  static_cast<uint64_t>(slack + 1));
+  }
+  const Permutation permutation(c.rows_per_epoch, key);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  epochs_.insert_or_assign(epoch, Epoch{permutation, offset, ++clock_});
+  while (static_cast<int64_t>(epochs_.size()) > capacity_) {
+    epochs_.erase(std::min_element(
+        epochs_.begin(), epochs_.end(), [](const auto& a, const auto& b) {
+          return a.second.last_used < b.second.last_used;
+        }));
+  }
+}
+
+int64_t StableRows::MissingEpoch(Span<const int64_t> rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t missing = -1;
+  int64_t last = -1;
+  std::unordered_set<int64_t> needed;
+  for (int64_t i = 0; i < rows.size; ++i) {
+    const int64_t epoch = EpochOf(rows, i);
+    if (epoch == last || !NeedsKey(epoch)) continue;
+    last = epoch;
+    if (!needed.insert(epoch).second) continue;
+    const auto found = epochs_.find(epoch);
+    if (found != epochs_.end()) {
+      found->second.last_used = ++clock_;
+    } else if (missing < 0) {
+      missing = epoch;
+    }
+  }
+  // Rows of many short epochs need all of their keys at once, and several
+  // threads may be about to plan: keys are small, so keep enough of them.
+  capacity_ = std::max(capacity_, 8 * static_cast<int64_t>(needed.size()));
+  return missing;
+}
+
+void StableRows::FindSpans(Span<const int64_t> rows,
+                           std::vector<int64_t>* begins,
+                           std::vector<int64_t>* counts) {
+  const auto& c = config_;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t last = -1;
+  const Epoch* held = nullptr;
+  for (int64_t i = 0; i < rows.size; ++i) {
+    const int64_t epoch = EpochOf(rows, i);
+    if (epoch != last) {
+      held = nullptr;
+      last = epoch;
+      if (NeedsKey(epoch)) {
+        const auto found = epochs_.find(epoch);
+        if (found == epochs_.end()) {
+          ThrowInvalid("the key of epoch ", epoch, ", which row ", rows[i],
+                       " needs, was not added; add_epoch gives it.");
+        }
+        found->second.last_used = ++clock_;
+        held = &found->second;
+      }
+    }
+    int64_t place = rows[i] - epoch * c.rows_per_epoch;
+    if (c.shuffle) place = held->permutation(place);
+    const int64_t begin =
+        (held == nullptr ? 0 : held->offset) + place * c.seq_length;
+    (*begins)[i] = begin;
+    (*counts)[i] = std::min(c.seq_length + c.extra, c.num_tokens - begin);
+  }
+}
+
+RowPlans StableRows::Plan(const TokenFile& file, Span<const int64_t> rows,
+                          int32_t source) {
+  const auto& c = config_;
+  if (c.last_sequence > file.num_sequences) {
+    ThrowInvalid("the sequences [", c.first_sequence, ", ", c.last_sequence,
+                 ") were asked for; the file holds ", file.num_sequences, ".");
+  }
+  std::vector<int64_t> begins(rows.size);
+  std::vector<int64_t> counts(rows.size);
+  FindSpans(rows, &begins, &counts);
+  if (rows.size > 0 && c.first_sequence == c.last_sequence) {
+    ThrowInvalid("rows were asked for of the sequences [", c.first_sequence,
+                 ", ", c.last_sequence, "), which are none.");
+  }
+  PieceWalk walk(file, c.first_sequence, c.last_sequence, c.starts, source);
+  return walk.Cut({begins.data(), rows.size}, {counts.data(), rows.size});
+}
+
+}  // namespace hpgrain

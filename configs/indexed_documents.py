@@ -1,0 +1,35 @@
+r"""Rows cut from documents of any length, one source.
+
+Command to run:
+
+python launch/train.py --config=configs/indexed_documents.py --workdir=/tmp/run
+
+With files of your own, and their tokenizer:
+
+  --config.prepare=none --config.dataset.data_path=/data/corpus_text_document \
+  --config.model_assets.tokenizer.pretrained_model_name_or_path=/data/tokenizer
+"""
+
+import ml_collections as mlc
+
+from hpgrain.config import base_config, parse_arg
+
+
+def get_config(arg: str | None = None) -> mlc.ConfigDict:
+  """Config for documents of any length."""
+  arg = parse_arg(arg, seq_length=256, runlocal=False)
+  config = base_config()
+
+  config.prepare = "embedded_example"
+  tokenizer = config.model_assets.tokenizer
+  tokenizer.pretrained_model_name_or_path = "{workdir}/data/tokenizer"
+
+  config.dataset.data_path = "{workdir}/data/library_text_document"
+  config.dataset.data_config.seq_length = arg.seq_length
+  config.dataset.data_config.split = "98, 1, 1"
+  config.dataset.data_config.data_lazy_load = True
+
+  config.training.global_batch_size = 8
+  config.training.train_iters = 3 if arg.runlocal else 30
+  config.training.eval_iters = 2
+  return config

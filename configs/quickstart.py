@@ -1,0 +1,42 @@
+r"""A small model on the standard library's source text, two sources blended.
+
+Command to run:
+
+python launch/train.py --config=configs/quickstart.py --workdir=/tmp/run
+
+The first run makes its own data, a tokenizer and two pairs of token files, in
+{workdir}/data; the next finds them there. `--config=configs/quickstart.py:
+runlocal` takes three steps, on one device if there is no more.
+"""
+
+import ml_collections as mlc
+
+from hpgrain.config import base_config, parse_arg
+
+
+def get_config(arg: str | None = None) -> mlc.ConfigDict:
+  """Config for the quick start."""
+  arg = parse_arg(arg, seq_length=256, runlocal=False)
+  config = base_config()
+
+  config.prepare = "embedded_example"
+  tokenizer = config.model_assets.tokenizer
+  tokenizer.pretrained_model_name_or_path = "{workdir}/data/tokenizer"
+
+  # Seven rows of the library to three of its tests.
+  config.dataset.data_path = (
+    *(0.7, "{workdir}/data/library_text_document"),
+    *(0.3, "{workdir}/data/tests_text_document"),
+  )
+  config.dataset.data_config.seq_length = arg.seq_length
+  config.dataset.data_config.split = "95, 5, 0"
+
+  config.training.global_batch_size = 16
+  config.training.train_iters = 3 if arg.runlocal else 150
+  config.training.eval_iters = 2 if arg.runlocal else 10
+  config.training.checkpoint_interval = 50
+
+  # -1 takes the devices that are left; half of them hold each row's first half.
+  config.mesh.data = -1
+  config.mesh.cp = 1 if arg.runlocal else 2
+  return config

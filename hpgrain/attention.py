@@ -1,0 +1,53 @@
+"""Segment ids in, attention masks out, made on the device inside `jit`.
+
+A position attends to those at or before it in its own segment. Padding is
+segment 0, one of its own, so that no softmax runs over nothing. Masks are
+S x S, for models that take one; kernels take the segment ids.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def attention_mask(segment_ids: jax.Array) -> jax.Array:
+  """Returns the causal mask of packed rows.
+
+  Args:
+    segment_ids: int32[rows, S], 0 = padding, whole rows in order.
+
+  Returns:
+    bool[rows, 1, S, S], indexed [row, head, query, key]; True = may attend.
+  """
+  length = segment_ids.shape[-1]
+  causal = jnp.arange(length)[:, None] >= jnp.arange(length)[None, :]
+  same = segment_ids[:, :, None] == segment_ids[:, None, :]
+  return (same & causal)[:, None]
+
+
+def sliding_window_mask(
+  segment_ids: jax.Array, *, window: int, window_keys: str = "inclusive"
+) -> jax.Array:
+  """Returns the causal mask of packed rows within a window of keys.
+
+  Args:
+    segment_ids: int32[rows, S], 0 = padding, whole rows in order.
+    window: how many keys a query sees, W.
+    window_keys: "inclusive": W keys with its own; "reference": its own and W
+      before it, as the reference design has it.
+
+  Returns:
+    bool[rows, 1, S, S], indexed [row, head, query, key]; True = may attend.
+
+  Raises:
+    ValueError: for a window below 1 or an unknown window_keys.
+  """
+  if window < 1:
+    raise ValueError(f"A sliding window has at least 1 key, got {window}.")
+  if window_keys not in ("inclusive", "reference"):
+    raise ValueError(
+      f'window_keys must be "inclusive" or "reference", got {window_keys!r}.'
+    )
+  reach = window if window_keys == "reference" else window - 1
+  length = segment_ids.shape[-1]
+  distance = jnp.arange(length)[:, None] - jnp.arange(length)[None, :]
+  return attention_mask(segment_ids) & (distance <= reach)

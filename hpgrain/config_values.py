@@ -1,0 +1,70 @@
+"""Checks one configuration value against its line of the schema."""
+
+import numbers
+from typing import Any
+
+from hpgrain.config_schema import PATHS, Key
+from hpgrain.nearest import did_you_mean
+
+
+def check_value(key: Key, value: Any) -> Any:
+  """Returns `value` as `key` has it: aliases resolved, a list as a tuple.
+
+  Raises:
+    ValueError: the value is of another type or is not allowed.
+  """
+  if value is None and key.default is None:
+    return None
+  for alias, meant in key.aliases.items():
+    if type(value) is type(alias) and value == alias:
+      return meant
+  if key.kind is tuple and isinstance(value, list):
+    value = tuple(value)
+  if not _is_of_kind(value, key.kind):
+    raise ValueError(f"{key.name} must be {describe(key)}, got {value!r}.")
+  if value in key.refused:
+    raise ValueError(
+      f"{key.name}={value!r} is refused: {key.refused[value]}. It must be"
+      f" {describe(key)}."
+    )
+  too_low = key.minimum is not None and not value >= key.minimum
+  too_high = key.maximum is not None and not value <= key.maximum
+  if too_low or too_high or (key.legal and value not in key.legal):
+    raise ValueError(
+      f"{key.name} must be {describe(key)}, got {value!r}."
+      f"{did_you_mean(value, key.legal)}"
+    )
+  return value
+
+
+def describe(key: Key) -> str:
+  """Returns in words what the value of `key` may be."""
+  if key.legal:
+    words = " or ".join(f"{value!r}" for value in key.legal)
+    words += "".join(
+      f" (also {alias!r} for {meant!r})" for alias, meant in key.aliases.items()
+    )
+  else:
+    words = {
+      int: "an int",
+      float: "a number",
+      str: "a string",
+      bool: "True or False",
+      tuple: "a tuple of names",
+      PATHS: "a data path",
+    }[key.kind]
+  if key.minimum is not None:
+    words += f" of at least {key.minimum}"
+  if key.maximum is not None:
+    words += f"{' and' if key.minimum is not None else ' of'} at most"
+    words += f" {key.maximum}"
+  return words
+
+
+def _is_of_kind(value: Any, kind: type | str) -> bool:
+  if kind in (int, float):
+    number = numbers.Integral if kind is int else numbers.Real
+    return isinstance(value, number) and not isinstance(value, bool)
+  if kind is tuple:
+    return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+  return isinstance(value, kind)

@@ -1,0 +1,124 @@
+"""What decides the rows of a run, as a short digest for each named part.
+
+The digests travel in the state; the full list stands in `data_manifest.json`
+beside it, so that a mismatch can say what was and what is. Process count,
+mesh, batch size, prefetch, paths and run length are no part of it: they may
+differ between a run and the run that goes on with it.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from hpgrain.batch import FieldOptions
+
+# identity key -> part. Whatever is not named here belongs to "data".
+_PART_OF = {
+  "weights": "weights",
+  "simple_blend": "weights",
+  "order": "order",
+  "shuffle": "order",
+  "drop_last": "order",
+  "seed": "seed",
+  "seq_length": "seq_length",
+  "add_extra_token": "seq_length",
+  "split": "split",
+  "split_index": "split",
+}
+
+_ADVICE = {
+  "data": "the corpora or their names",
+  "weights": "the blend",
+  "order": "the order of rows",
+  "seed": "training.seed",
+  "seq_length": "seq_length or the extra token",
+  "split": "the split",
+  "labels": "how labels are made",
+  "masks": "position or attention resets",
+}
+
+
+def parts(
+  identity: Mapping[str, Any], options: FieldOptions
+) -> dict[str, dict[str, Any]]:
+  """Groups everything that decides a batch's content by named part.
+
+  Args:
+    identity: `unique_identifiers` of the samples.
+    options: how the fields are made.
+  """
+  grouped: dict[str, dict[str, Any]] = {name: {} for name in _ADVICE}
+  for key, value in identity.items():
+    grouped[_PART_OF.get(key, "data")][key] = value
+  fields = dataclasses.asdict(options)
+  if not fields["eod_mask_loss"]:
+    # An id that nothing uses decides nothing.
+    del fields["eod_id"]
+  for key, value in fields.items():
+    grouped["masks" if key.startswith("reset") else "labels"][key] = value
+  return grouped
+
+
+def digests(grouped: Mapping[str, Any]) -> dict[str, str]:
+  """Returns eight hexadecimal digits for each part."""
+  return {
+    name: hashlib.blake2b(
+      json.dumps(part, sort_keys=True).encode(), digest_size=4
+    ).hexdigest()
+    for name, part in grouped.items()
+  }
+
+
+def check(
+  saved: Mapping[str, str],
+  current: Mapping[str, Any],
+  saved_parts: Mapping[str, Any] | None = None,
+) -> None:
+  """Compares a saved fingerprint with the current pipeline's.
+
+  Args:
+    saved: digests from a state.
+    current: the current parts, from `parts`.
+    saved_parts: the saved run's parts where its data_manifest.json is there.
+
+  Raises:
+    ValueError: naming each part that differs and, with saved_parts, what it
+      was and is.
+  """
+  now = digests(current)
+  if not isinstance(saved, Mapping):
+    raise ValueError(
+      f"A state's fingerprint is a mapping of parts, got {saved!r}."
+    )
+  different = [
+    name
+    for name in sorted(now.keys() | saved.keys())
+    if now.get(name) != saved.get(name)
+  ]
+  if not different:
+    return
+  lines = []
+  for name in different:
+    line = f"  {name} ({_ADVICE.get(name, 'unknown to this version')})"
+    if saved_parts is not None and name in saved_parts and name in current:
+      was, now_is = saved_parts[name], current[name]
+      for key in sorted(was.keys() | now_is.keys()):
+        if was.get(key) != now_is.get(key):
+          line += (
+            f"\n    {key}: saved {_short(was.get(key))}, now"
+            f" {_short(now_is.get(key))}"
+          )
+    lines.append(line)
+  raise ValueError(
+    "This state was saved by a pipeline that makes other rows. These parts"
+    " differ:\n" + "\n".join(lines) + "\nRestore with the configuration and"
+    " data of the saved run, or start a new run in another folder. (Process"
+    " count, mesh, batch size, prefetch and moved paths may differ.)"
+  )
+
+
+def _short(value: Any) -> str:
+  text = json.dumps(value)
+  return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,166 @@
+"""Fills row plans with tokens, only the positions asked for.
+
+Plans say which pieces of which sequences make each row; `read_rows` gathers
+a window of all of them in one C++ call, `segments` says where the documents
+begin without reading a token.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from hpgrain import _kernels
+from hpgrain.records import (
+  IGNORE_INDEX,
+  LABELS,
+  PAD_ID,
+  TOKENS,
+  RowPlans,
+  Segments,
+)
+
+
+class TokenSource(Protocol):
+  """What rows are read from: a named corpus of token sequences."""
+
+  name: str
+
+  def token_file(self) -> _kernels.TokenFile:
+    """Returns the open `.idx`/`.bin` pair."""
+    ...
+
+
+def window_columns(
+  window: tuple[int, int] | None, seq_length: int, extra: int
+) -> tuple[int, int]:
+  """Returns the [begin, end) tokens that positions `window` of a row need.
+
+  One more token than positions gives the shifted labels; a row without an
+  extra token has none after its last position.
+
+  Raises:
+    ValueError: if the window does not lie within the row.
+  """
+  begin, end = (0, seq_length) if window is None else window
+  if not 0 <= begin < end <= seq_length:
+    raise ValueError(
+      f"A window is [begin, end) with 0 <= begin < end <= {seq_length},"
+      f" got ({begin}, {end})."
+    )
+  return begin, min(end + 1, seq_length + extra)
+
+
+def _files(
+  plans: RowPlans, sources: Sequence[TokenSource]
+) -> tuple[np.ndarray, list[_kernels.TokenFile]]:
+  """Returns the numbers of the sources that the plans use, and their files."""
+  if len(sources) == 1:
+    used = np.zeros(1, np.int32)
+  else:
+    used = np.unique(plans.source)
+  return used, [sources[i].token_file() for i in used]
+
+
+def read_rows(
+  plans: RowPlans,
+  *,
+  sources: Sequence[TokenSource],
+  columns: tuple[int, int],
+  vocab_size: int | None,
+) -> np.ndarray:
+  """Reads token columns [begin, end) of each planned row.
+
+  Args:
+    plans: n rows.
+    sources: what `plans.source` counts.
+    columns: [begin, end), in tokens from the row's beginning.
+    vocab_size: ids must lie below it; None allows any int32.
+
+  Returns:
+    int32[n, end - begin], PAD_ID past a row's end.
+
+  Raises:
+    ValueError: for an id outside the vocabulary, or a file that does not
+      hold what its index promises.
+  """
+  begin, end = columns
+  out = np.empty((len(plans), end - begin), np.int32)
+  used, files = _files(plans, sources)
+  piece, position, token = _kernels.gather(
+    plans.row_splits,
+    plans.source,
+    plans.sequence,
+    plans.offset,
+    plans.length,
+    used,
+    files,
+    begin,
+    end,
+    PAD_ID,
+    vocab_size or 0,
+    out,
+  )
+  if piece >= 0:
+    row = np.searchsorted(plans.row_splits, piece, side="right") - 1
+    before = plans.length[plans.row_splits[row] : piece].sum()
+    offset = plans.offset[piece] + position - before
+    allowed = vocab_size or 1 << 31
+    raise ValueError(
+      f"Source {sources[plans.source[piece]].name!r}, sequence"
+      f" {plans.sequence[piece]}, offset {offset}: token id {token} lies"
+      f" outside the vocabulary [0, {allowed}). The corpus was made with"
+      " another tokenizer, or `vocab_size` is wrong."
+    )
+  return out
+
+
+def find_token(
+  plans: RowPlans, *, sources: Sequence[TokenSource], token: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Finds a token in whole rows.
+
+  Returns:
+    (row_splits int64[n + 1], positions int64[k]): where in each row the id
+    stands, ascending.
+  """
+  used, files = _files(plans, sources)
+  return _kernels.find_id(
+    plans.row_splits,
+    plans.source,
+    plans.sequence,
+    plans.offset,
+    plans.length,
+    used,
+    files,
+    token,
+  )
+
+
+def segments(plans: RowPlans) -> Segments:
+  """Returns where the documents of each row begin, from the plan alone."""
+  ends = np.zeros(len(plans.length) + 1, np.int64)
+  np.cumsum(plans.length, out=ends[1:])
+  row_begins = ends[plans.row_splits]
+  pieces = np.diff(plans.row_splits)
+  begins = ends[:-1] - np.repeat(row_begins[:-1], pieces)
+  marks = np.zeros(len(plans.length) + 1, np.int64)
+  np.cumsum(plans.boundary, out=marks[1:])
+  return Segments(
+    row_splits=marks[plans.row_splits],
+    starts=begins[plans.boundary],
+    lengths=np.diff(row_begins),
+  )
+
+
+def row_fields(text: np.ndarray, extra: int) -> dict[str, np.ndarray]:
+  """Splits the tokens of a row, int32[S + extra], into inputs and labels.
+
+  Without an extra token the labels are rolled and the last is ignored.
+  Boundaries between documents are not masked here: that is `batch`'s part.
+  """
+  if extra:
+    return {TOKENS: text[:-1], LABELS: text[1:]}
+  labels = np.roll(text, -1)
+  labels[-1] = IGNORE_INDEX
+  return {TOKENS: text, LABELS: labels}

@@ -1,0 +1,165 @@
+"""The whole way on one page: a configuration and a mesh in, loaders out.
+
+paths -> readers -> splits -> samples -> blend        (indexed_dataset)
+      -> plan -> read -> fields -> place -> prefetch  (loader)
+"""
+
+import dataclasses
+import logging
+from typing import Any
+
+import grain
+import ml_collections as mlc
+from jax.sharding import Mesh
+
+from hpgrain import config as config_lib
+from hpgrain import indexed_dataset, log, shard
+from hpgrain.batch import FieldOptions
+from hpgrain.loader import BatchSpec, Loader
+from hpgrain.splits import SPLIT_NAMES
+from hpgrain.tokenizer import load_tokenizer, tokenizer_info
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaders:
+  """A loader for each split; None where it has no weight, path or row."""
+
+  train: Loader | None
+  valid: Loader | None
+  test: Loader | None
+
+
+def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
+  """Builds the loaders of a run; the config decides the rows, not the mesh.
+
+  Args:
+    config: see `hpgrain.config`; keys left out have their defaults.
+    mesh: axes named in config.mesh.data_axes split rows, `cp` (with
+      sequence_parallel `tp` too) positions, others hold replicas.
+
+  Raises:
+    ValueError: for an unknown key, an illegal or contradicting value, data
+      that is not sound, or a batch that does not divide over the mesh.
+  """
+  config = config_lib.check(config)
+  if config.debug.check_dataset is not None:
+    log.enable_dataset_logging(config.debug.check_dataset)
+  # The layout first: a mesh that does not fit is cheaper to find than data.
+  layout = _layout(config, mesh)
+  splits, ids = indexed_dataset.build_splits(**_dataset_arguments(config))
+  options = _field_options(config, ids.eod_id)
+  loaders = []
+  for name, split in zip(SPLIT_NAMES, splits):
+    samples = _with_rows(split, name, config.training.eval_iters)
+    if samples is None:
+      loaders.append(None)
+      continue
+    spec = _batch_spec(config, samples, name, layout, options)
+    loaders.append(Loader(spec, prefetch=config.dataloader.prefetch))
+    _log.info("%s: batches of %d rows of %d positions", name, *layout.shape)
+  return Loaders(*loaders)
+
+
+def _layout(config: mlc.ConfigDict, mesh: Mesh) -> shard.BatchLayout:
+  sharding = shard.batch_sharding(
+    mesh,
+    data_axes=config.mesh.data_axes,
+    sequence_parallel=config.mesh.sequence_parallel,
+  )
+  _, parts = shard.num_parts(sharding)
+  if parts > 1 and not config.get_batch.labels_are_shifted:
+    raise ValueError(
+      "get_batch.labels_are_shifted=False needs whole rows: the mesh splits"
+      f" positions over {parts} parts, and the last label of a part would need"
+      " the next part's first token. Set it to True."
+    )
+  return shard.batch_layout(
+    sharding,
+    num_rows=config.training.global_batch_size,
+    num_positions=config.dataset.data_config.seq_length,
+  )
+
+
+def _dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
+  """Maps the configuration's keys to `indexed_dataset.build_splits`."""
+  dataset = config.dataset
+  tokenizer = config.model_assets.tokenizer
+  name = tokenizer.pretrained_model_name_or_path
+  info = None
+  if name is not None:
+    info = tokenizer_info(
+      load_tokenizer(
+        name,
+        use_fast=tokenizer.use_fast,
+        trust_remote_code=tokenizer.trust_remote_code,
+      ),
+      name=name,
+    )
+  return {
+    **dataset.data_config.to_dict(),
+    "data_path": dataset.data_path,
+    "train_data_path": dataset.train_data_path,
+    "valid_data_path": dataset.valid_data_path,
+    "test_data_path": dataset.test_data_path,
+    "seed": config.training.seed,
+    "tokenizer": info,
+  }
+
+
+def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
+  get_batch = config.get_batch
+  return FieldOptions(
+    labels_are_shifted=get_batch.labels_are_shifted,
+    mask_boundary_labels=get_batch.mask_boundary_labels,
+    eod_mask_loss=get_batch.eod_mask_loss,
+    eod_id=eod_id,
+    reset_position_ids=get_batch.reset_position_ids,
+    reset_attention_mask=get_batch.reset_attention_mask,
+  )
+
+
+def _with_rows(
+  samples: Any, name: str, eval_iters: int
+) -> grain.MapDataset | None:
+  """Returns samples that have rows; None, said once, where none are needed.
+
+  Raises:
+    ValueError: if a split that is needed has no row.
+  """
+  if samples is None or len(samples):
+    return samples
+  if name == "train" or (name == "valid" and eval_iters):
+    # Planning a row says what is missing.
+    samples.plan(0)
+  _log.warning(
+    "Split %s has a weight but too little data for one row; there is no"
+    " loader for it.",
+    name,
+  )
+  return None
+
+
+def _batch_spec(
+  config: mlc.ConfigDict,
+  samples: Any,
+  name: str,
+  layout: shard.BatchLayout,
+  options: FieldOptions,
+) -> BatchSpec:
+  """Says where a split's rows begin and end, and what becomes of the rest."""
+  dataloader = config.dataloader
+  train = name == "train"
+  epochs = dataloader.epochs if train else 1
+  if train and dataloader.sampler_type == "single":
+    epochs = 1
+  end_of_data = dataloader.end_of_data or ("drop" if train else "pad")
+  return BatchSpec(
+    samples=samples,
+    layout=layout,
+    options=options,
+    first_row=dataloader.consumed_samples if train else 0,
+    end_row=None if epochs is None else samples.num_rows(epochs),
+    pad_last=end_of_data == "pad",
+  )

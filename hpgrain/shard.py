@@ -1,0 +1,222 @@
+"""A mesh and the size of a batch in, who holds which part of it out.
+
+  batch [rows, positions]  over a mesh (data 2, cp 2)
+
+           positions 0..3   4..7
+    rows 0..1   d0          d1       a shard is one such rectangle and the
+    rows 2..3   d2          d3       devices that hold it, replicas together
+
+What a process reads and where it goes comes from the NamedSharding alone.
+Nothing here changes a row or its order; a mesh that does not fit the batch is
+refused when the layout is made.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+CONTEXT_AXIS = "cp"
+TENSOR_AXIS = "tp"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+  """A rectangle of the batch and the devices that hold it.
+
+  Attributes:
+    rows: [begin, end) in the batch.
+    window: [begin, end) positions of those rows.
+    devices: which hold this rectangle, each the same.
+  """
+
+  rows: tuple[int, int]
+  window: tuple[int, int]
+  devices: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchLayout:
+  """How a batch lies on the mesh.
+
+  Attributes:
+    sharding: of every [rows, positions] field.
+    shape: (rows, positions) of the global batch.
+    shards: what this process's devices hold, each rectangle once.
+  """
+
+  sharding: NamedSharding
+  shape: tuple[int, int]
+  shards: tuple[Shard, ...]
+
+
+def make_mesh(
+  axes: Sequence[str],
+  sizes: Mapping[str, int],
+  devices: Sequence[Any] | None = None,
+) -> Mesh:
+  """Makes a mesh of named axes, outermost first.
+
+  Args:
+    axes: the axes' names.
+    sizes: each axis's size; one may be -1 and takes the devices left.
+    devices: default all there are, on every process.
+
+  Raises:
+    ValueError: if the sizes do not use every device exactly once.
+  """
+  devices = jax.devices() if devices is None else list(devices)
+  missing = [axis for axis in axes if axis not in sizes]
+  if missing:
+    raise ValueError(
+      f"Mesh axes {missing} have no size; give each of {tuple(axes)} one."
+    )
+  shape = [int(sizes[axis]) for axis in axes]
+  if shape.count(-1) > 1 or any(size < 1 and size != -1 for size in shape):
+    raise ValueError(
+      "Mesh sizes are positive, and one at most may be -1, got"
+      f" {dict(zip(axes, shape))}."
+    )
+  fixed = math.prod(size for size in shape if size != -1)
+  if -1 in shape and len(devices) % fixed == 0:
+    shape[shape.index(-1)] = len(devices) // fixed
+  if math.prod(shape) != len(devices):
+    raise ValueError(
+      f"A mesh of {dict(zip(axes, shape))} does not use the"
+      f" {len(devices)} devices exactly once; the sizes must multiply to"
+      f" {len(devices)}."
+    )
+  # jax.make_mesh would choose Explicit axes; a loader leaves types to `jit`.
+  return Mesh(
+    np.array(devices).reshape(shape),
+    tuple(axes),
+    axis_types=(AxisType.Auto,) * len(axes),
+  )
+
+
+def batch_sharding(
+  mesh: Mesh,
+  *,
+  data_axes: Sequence[str] = ("data",),
+  sequence_parallel: bool = False,
+) -> NamedSharding:
+  """Returns the sharding of [rows, positions]: rows over data, positions cp.
+
+  Axes of the mesh that are named neither here nor `cp` hold replicas, as
+  `tp` does unless sequence_parallel splits positions over (cp, tp).
+
+  Raises:
+    ValueError: if the mesh has none of the data axes: a misspelt name would
+      give every device every row.
+  """
+  names = mesh.axis_names
+  rows = tuple(axis for axis in data_axes if axis in names)
+  if not rows:
+    raise ValueError(
+      f"The mesh has axes {names}, none of the data axes {tuple(data_axes)}."
+      " Name the axes that split rows in mesh.data_axes (an axis of size 1"
+      " will do)."
+    )
+  wanted = [CONTEXT_AXIS] + ([TENSOR_AXIS] if sequence_parallel else [])
+  positions = tuple(axis for axis in wanted if axis in names)
+  return NamedSharding(mesh, PartitionSpec(rows, positions or None))
+
+
+def num_parts(sharding: NamedSharding) -> tuple[int, int]:
+  """Returns over how many parts rows and positions are split."""
+
+  def parts(axes: Any) -> int:
+    axes = () if axes is None else (axes,) if isinstance(axes, str) else axes
+    return math.prod(sharding.mesh.shape[axis] for axis in axes)
+
+  return parts(sharding.spec[0]), parts(sharding.spec[1])
+
+
+def batch_layout(
+  sharding: NamedSharding,
+  *,
+  num_rows: int,
+  num_positions: int,
+  devices: Sequence[Any] | None = None,
+) -> BatchLayout:
+  """Returns the rectangles of a batch that `devices` hold.
+
+  Args:
+    sharding: of [rows, positions].
+    num_rows: rows of the global batch.
+    num_positions: of a row.
+    devices: default this process's.
+
+  Raises:
+    ValueError: if rows or positions do not divide over the mesh.
+  """
+  row_parts, position_parts = num_parts(sharding)
+  for what, count, parts, key in (
+    ("rows", num_rows, row_parts, "training.global_batch_size"),
+    (
+      "positions",
+      num_positions,
+      position_parts,
+      "dataset.data_config.seq_length",
+    ),
+  ):
+    if count % parts:
+      raise ValueError(
+        f"{count} {what} of a batch ({key}) do not divide over {parts} parts"
+        f" of the mesh {dict(sharding.mesh.shape)} (spec {sharding.spec}); use"
+        f" a multiple of {parts}."
+      )
+  shape = (num_rows, num_positions)
+  indices = sharding.devices_indices_map(shape)
+  if devices is None:
+    devices = sharding.addressable_devices
+  held = set(devices)
+  holders: dict[tuple[tuple[int, int], tuple[int, int]], list[Any]] = {}
+  for device, (rows, window) in indices.items():
+    if device in held:
+      rectangle = (
+        rows.indices(num_rows)[:2],
+        window.indices(num_positions)[:2],
+      )
+      holders.setdefault(rectangle, []).append(device)
+  shards = tuple(
+    Shard(rows, window, tuple(holders[rows, window]))
+    for rows, window in sorted(holders)
+  )
+  return BatchLayout(sharding, shape, shards)
+
+
+def place(
+  layout: BatchLayout, parts: Sequence[Mapping[str, np.ndarray]]
+) -> dict[str, jax.Array]:
+  """Puts each shard's fields on its devices and joins them to global arrays.
+
+  No collective is run, so any thread may call it: each device gets its own
+  transfer, and the global array is assembled from what is here. On CPU the
+  arrays may share memory with `parts`, which must not be written again.
+
+  Args:
+    layout: of the batch.
+    parts: for each of layout.shards its fields, [rows, positions] each.
+
+  Returns:
+    The fields as global arrays of layout.shape.
+  """
+  names = list(parts[0])
+  values, devices = [], []
+  for name in names:
+    for shard, fields in zip(layout.shards, parts):
+      values.extend([fields[name]] * len(shard.devices))
+      devices.extend(shard.devices)
+  placed = jax.device_put(values, devices)
+  step = len(placed) // len(names)
+  return {
+    name: jax.make_array_from_single_device_arrays(
+      layout.shape, layout.sharding, placed[i * step : (i + 1) * step]
+    )
+    for i, name in enumerate(names)
+  }

@@ -1,0 +1,1 @@
+"""Where tokens are read from: files in, token sequences out."""

@@ -1,0 +1,1 @@
+"""Programs that prepare corpora and look at them, each run by name."""

@@ -1,0 +1,91 @@
+"""A run's checkpoints: model, data and a note of what made them, together.
+
+  {workdir}/checkpoints/STEP/   model   parameters, optimizer, step
+                                data    the loader's state
+                                meta    step, rows, the model's sizes
+
+They are written behind the run's back, appear under their name when they are
+whole, and the last two are kept. What a kill leaves half-written is removed
+by the next start.
+"""
+
+import dataclasses
+from typing import Any
+
+import orbax.checkpoint as ocp
+import transformer
+from etils import epath
+from orbax.checkpoint import checkpoint_managers
+
+import hpgrain
+from hpgrain import checkpoint
+
+
+class Saves:
+  """The checkpoints of one workdir. Every process makes the same calls."""
+
+  def __init__(self, folder: epath.Path, *, shape: transformer.Shape) -> None:
+    self._folder = folder
+    self._shape = dataclasses.asdict(shape)
+    self._manager = ocp.CheckpointManager(
+      folder,
+      options=ocp.CheckpointManagerOptions(
+        preservation_policy=checkpoint_managers.LatestN(2),
+        cleanup_tmp_directories=True,
+      ),
+    )
+
+  def latest(self) -> int:
+    """Returns the step of the newest whole checkpoint, 0 for none."""
+    return self._manager.latest_step() or 0
+
+  def path(self, step: int) -> epath.Path:
+    """Returns where the checkpoint of `step` lies."""
+    return self._folder / str(step)
+
+  def save(self, step: int, *, state: Any, batches: Any) -> None:
+    """Saves what follows from here; returns before it is written.
+
+    Both states are taken now: the next step may change or donate them.
+    """
+    args = ocp.args.Composite(
+      model=ocp.args.StandardSave(state),
+      data=checkpoint.CheckpointSave(batches),
+      meta=ocp.args.JsonSave(
+        {
+          "step": step,
+          "rows": int(batches.rows),
+          "shape": self._shape,
+          "hpgrain": hpgrain.__version__,
+        }
+      ),
+    )
+    # `force` because the caller decides when to save, not the manager.
+    self._manager.save(step, args=args, force=True)
+
+  def restore_data(self, step: int, batches: Any) -> None:
+    """Puts the iterator where it was, after checking that it may go there.
+
+    Raises:
+      ValueError: if the checkpoint is of other data or another model.
+    """
+    args = ocp.args.Composite(
+      meta=ocp.args.JsonRestore(), data=checkpoint.CheckpointRestore(batches)
+    )
+    saved = self._manager.restore(step, args=args).meta["shape"]
+    for name, value in self._shape.items():
+      if saved[name] != value:
+        raise ValueError(
+          f"The model's {name} is {value}, but {self.path(step)} was saved"
+          f" with {saved[name]}. Set it back, or train into another --workdir."
+        )
+
+  def restore_model(self, step: int, abstract: Any) -> Any:
+    """Returns the state, laid out as `abstract` says whatever it was."""
+    args = ocp.args.Composite(model=ocp.args.StandardRestore(abstract))
+    return self._manager.restore(step, args=args).model
+
+  def close(self) -> None:
+    """Waits until all is written; every process must call it."""
+    self._manager.wait_until_finished()
+    self._manager.close()

@@ -1,0 +1,171 @@
+"""The jitted parts of a run: the first state, a train step, an eval step.
+
+Everything that any process must know about all of them (loss, counts, whether
+one was asked to stop) is a sum over global arrays inside `jit`; the host
+exchanges nothing.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import transformer
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
+
+from hpgrain import records
+
+Batch = dict[str, jax.Array]
+# {"params", "optimizer", "step"}: all of it global arrays made under jit.
+State = dict[str, Any]
+# Replicated scalars: loss, loss_tokens, tokens, stop.
+Metrics = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+  """The compiled functions of one model on one mesh.
+
+  Attributes:
+    init: makes the state of step 0.
+    abstract: the state's shapes, dtypes and shardings, to restore into.
+    train: (state, batch, stop flags) -> (state, metrics); uses up the state.
+    evaluate: (params, batch) -> (sum of the losses, number of them).
+    mesh: the mesh.
+  """
+
+  init: Callable[[], State]
+  abstract: State
+  train: Callable[[State, Batch, jax.Array], tuple[State, Metrics]]
+  evaluate: Callable[[Any, Batch], tuple[jax.Array, jax.Array]]
+  mesh: Mesh
+
+  def stop_flags(self, stop: bool) -> jax.Array:
+    """Returns a flag a device; a process sets those of its own devices."""
+    sharding = NamedSharding(self.mesh, P(self.mesh.axis_names))
+    return jax.make_array_from_callback(
+      (self.mesh.size,), sharding, lambda _: np.array([stop], np.int32)
+    )
+
+
+def make_optimizer(config: ConfigDict) -> optax.GradientTransformation:
+  """AdamW with clipping and a linear warmup to a constant rate.
+
+  The rate knows no run length, so a longer run begins as a shorter one did.
+  """
+  rate, warmup = config.learning_rate, max(1, config.warmup)
+
+  def schedule(count: jax.Array) -> jax.Array:
+    return rate * jnp.minimum(1.0, (count + 1) / warmup)
+
+  return optax.chain(
+    optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
+    optax.adamw(
+      schedule,
+      b2=0.98,
+      weight_decay=config.weight_decay,
+      mask=lambda params: jax.tree.map(lambda x: x.ndim > 1, params),
+    ),
+  )
+
+
+def make_steps(
+  shape: transformer.Shape,
+  *,
+  optimizer: optax.GradientTransformation,
+  mesh: Mesh,
+  seed: int,
+  labels_are_shifted: bool,
+) -> Steps:
+  """Builds the functions; they compile when first called."""
+
+  def init() -> State:
+    params = transformer.init(jax.random.key(seed), shape)
+    return {
+      "params": params,
+      "optimizer": optimizer.init(params),
+      "step": jnp.zeros((), jnp.int32),
+    }
+
+  def loss_sums(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    return transformer.loss_sums(
+      params, batch, shape=shape, labels_are_shifted=labels_are_shifted
+    )
+
+  def mean_loss(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    total, count = loss_sums(params, batch)
+    return total / jnp.maximum(count, 1), count
+
+  def train(
+    state: State, batch: Batch, stop: jax.Array
+  ) -> tuple[State, Metrics]:
+    value_and_grad = jax.value_and_grad(mean_loss, has_aux=True)
+    (loss, loss_tokens), grads = value_and_grad(state["params"], batch)
+    updates, optimizer_state = optimizer.update(
+      grads, state["optimizer"], state["params"]
+    )
+    state = {
+      "params": optax.apply_updates(state["params"], updates),
+      "optimizer": optimizer_state,
+      "step": state["step"] + 1,
+    }
+    return state, {
+      "loss": loss,
+      "loss_tokens": loss_tokens,
+      "tokens": (batch[records.SEGMENT_IDS] > 0).sum(),
+      "stop": stop.sum(),
+    }
+
+  shapes = jax.eval_shape(init)
+  shardings = _state_shardings(shapes, shape, optimizer, mesh)
+  replicated = NamedSharding(mesh, P())
+  return Steps(
+    init=jax.jit(init, out_shardings=shardings),
+    abstract=jax.tree.map(
+      lambda x, sharding: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=sharding
+      ),
+      shapes,
+      shardings,
+    ),
+    train=jax.jit(
+      train, donate_argnums=0, out_shardings=(shardings, replicated)
+    ),
+    evaluate=jax.jit(loss_sums, out_shardings=replicated),
+    mesh=mesh,
+  )
+
+
+def _state_shardings(
+  shapes: State,
+  shape: transformer.Shape,
+  optimizer: optax.GradientTransformation,
+  mesh: Mesh,
+) -> State:
+  """Gives the optimizer's moments their parameter's sharding.
+
+  Scalars are replicated, not left on one device: Orbax refuses to save an
+  array that only one of several processes has.
+  """
+  replicated = NamedSharding(mesh, P())
+  params = jax.tree.map(
+    lambda spec: NamedSharding(mesh, spec),
+    transformer.param_specs(shape, mesh),
+    is_leaf=lambda x: isinstance(x, P),
+  )
+  return {
+    "params": params,
+    "optimizer": optax.tree_utils.tree_map_params(
+      optimizer,
+      lambda _, sharding: sharding,
+      shapes["optimizer"],
+      params,
+      transform_non_params=lambda _: replicated,
+    ),
+    "step": replicated,
+  }

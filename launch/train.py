@@ -1,0 +1,142 @@
+r"""Trains a small transformer on the batches of a config's pipeline.
+
+Commands to run:
+
+python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain
+
+the same again goes on where a killed run was, on another mesh if you like:
+
+python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain \
+    --config.mesh.data=2 --config.mesh.cp=2 --config.mesh.tp=2
+
+two processes, each in a shell of its own with --process_id=0 and 1:
+
+python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain \
+    --coordinator_address=127.0.0.1:9911 --num_processes=2 --process_id=0
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import machines
+import step_times
+import trainer
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+from progress import say
+
+from hpgrain import shard
+from hpgrain.config import check
+from hpgrain.tools import embedded_example
+
+_CONFIG = config_flags.DEFINE_config_file(
+  "config",
+  None,
+  "The experiment: a file of configs/, with an argument after a colon where"
+  " it takes one. Any key can be set after it, such as"
+  " --config.training.train_iters=3.",
+  lock_config=True,
+)
+_WORKDIR = flags.DEFINE_string(
+  "workdir",
+  None,
+  "Folder of this run: checkpoints/, metrics.jsonl, and data/ where the config"
+  " prepares its own. If it has a checkpoint, the run goes on from there.",
+)
+_COORDINATOR = flags.DEFINE_string(
+  "coordinator_address",
+  None,
+  "host:port on which process 0 listens, to train in several processes; goes"
+  " with --num_processes and --process_id.",
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  "num_processes", None, "How many processes train together."
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  "process_id", None, "Which of them this one is, from 0."
+)
+_DISTRIBUTED = flags.DEFINE_bool(
+  "distributed",
+  False,
+  "Find the other processes through the cluster (Cloud TPU, Slurm, Open MPI)"
+  " instead of the three flags above.",
+)
+_SIMULATE_DEVICES = flags.DEFINE_integer(
+  "simulate_devices",
+  None,
+  "CPU devices of this process. Unset: as many as the sizes of config.mesh ask"
+  " for, so a mesh can be tried without its machines.",
+)
+_LOG_DIGESTS = flags.DEFINE_bool(
+  "log_batch_digest",
+  False,
+  "Write a digest of every batch, read back from the devices, to"
+  " digests.jsonl in the workdir, and to the log. Two runs got the same rows"
+  " if `python launch/digests.py A B` says so, whatever their meshes.",
+)
+_PROFILE = flags.DEFINE_string(
+  "profile",
+  None,
+  "Folder for the time of every stage of every step, as JSON and a picture."
+  " Each step is then waited for, which costs a little speed.",
+)
+
+
+def resolve(config: ConfigDict, workdir: str) -> ConfigDict:
+  """Returns the checked config, with {workdir} replaced in every path."""
+
+  def replace(value: Any) -> Any:
+    if isinstance(value, str):
+      return value.replace("{workdir}", workdir)
+    if isinstance(value, (list, tuple)):
+      return type(value)(map(replace, value))
+    if isinstance(value, (dict, ConfigDict)):
+      return {key: replace(value[key]) for key in value}
+    return value
+
+  return check(ConfigDict(replace(config)))
+
+
+def main(argv: Sequence[str]) -> None:
+  """Connects, prepares, trains."""
+  if len(argv) > 1:
+    raise app.UsageError(f"Flags only, got {argv[1:]}.")
+  workdir = Path(_WORKDIR.value).expanduser().resolve()
+  config = resolve(_CONFIG.value, str(workdir))
+  times = step_times.StepTimes(_PROFILE.value) if _PROFILE.value else None
+  machines.start(
+    config.mesh,
+    coordinator_address=_COORDINATOR.value,
+    num_processes=_NUM_PROCESSES.value,
+    process_id=_PROCESS_ID.value,
+    cluster=_DISTRIBUTED.value,
+    simulate_devices=_SIMULATE_DEVICES.value,
+  )
+  mesh = shard.make_mesh(
+    config.mesh.axes, {axis: config.mesh[axis] for axis in config.mesh.axes}
+  )
+  sizes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+  say(
+    f"mesh {sizes} on {mesh.devices.flat[0].platform} devices,"
+    f" {jax.process_count()} process(es); workdir {workdir}"
+  )
+  workdir.mkdir(parents=True, exist_ok=True)
+  if config.prepare == "embedded_example":
+    # Every process may ask; one does it, under a lock.
+    embedded_example.prepare(str(workdir / "data"))
+  with machines.leave_together():
+    trainer.train(
+      config,
+      mesh=mesh,
+      workdir=workdir,
+      log_digests=_LOG_DIGESTS.value,
+      times=times,
+    )
+
+
+if __name__ == "__main__":
+  jax.config.config_with_absl()
+  flags.mark_flags_as_required(["config", "workdir"])
+  app.run(main)

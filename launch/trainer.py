@@ -1,0 +1,264 @@
+"""The training loop: batches in, steps, evaluations and checkpoints out.
+
+  next(batches) -> [digest] -> step -> log -> [checkpoint] -> [evaluation]
+
+The iterator is never ahead of the steps here (the loader's threads are, and
+its state knows nothing of them), so model and data are saved at one point.
+"""
+
+import itertools
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import digests
+import jax
+import machines
+import progress
+import saves
+import step_times
+import steps
+import transformer
+import vocabulary
+from etils import epath
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+from progress import say
+
+import hpgrain
+
+
+def train(
+  config: ConfigDict,
+  *,
+  mesh: Mesh,
+  workdir: Path,
+  log_digests: bool,
+  times: step_times.StepTimes | None,
+) -> None:
+  """Trains from the last checkpoint of `workdir` to the end of the run.
+
+  Returns early, with a checkpoint, after SIGTERM in any of the processes.
+
+  Args:
+    config: checked, with every path written out.
+    mesh: over the devices of all processes.
+    workdir: of the run.
+    log_digests: whether to write digests.jsonl.
+    times: where to note every step's times, or None.
+
+  Raises:
+    FloatingPointError: if the loss is not finite.
+    ValueError: if the config fits neither the mesh, the data nor the
+      checkpoint.
+  """
+  stop_signal = machines.StopSignal()
+  loaders = hpgrain.build(config, mesh)
+  if config.training.eval_interval and loaders.valid is None:
+    raise ValueError(
+      f"training.eval_interval is {config.training.eval_interval}, but valid"
+      " has no data. Give it some (dataset.valid_data_path, or a second number"
+      " in dataset.data_config.split), or set training.eval_interval=0."
+    )
+  shape = model_shape(config)
+  run = steps.make_steps(
+    shape,
+    optimizer=steps.make_optimizer(config.optimizer),
+    mesh=mesh,
+    seed=config.training.seed,
+    labels_are_shifted=loaders.train.labels_are_shifted,
+  )
+  checkpoints = saves.Saves(epath.Path(workdir / "checkpoints"), shape=shape)
+  batches = iter(loaders.train)
+  try:
+    first = checkpoints.latest()
+    if first:
+      checkpoints.restore_data(first, batches)
+    if first >= config.training.train_iters:
+      say(
+        f"nothing left to do: {checkpoints.path(first)} is the end of the run"
+        f" (training.train_iters={config.training.train_iters})"
+      )
+      return
+    if first:
+      say(f"going on from {checkpoints.path(first)}, row {batches.rows}")
+      state = checkpoints.restore_model(first, run.abstract)
+    else:
+      state = run.init()
+    _Loop(
+      config.training,
+      run=run,
+      loaders=loaders,
+      batches=batches,
+      checkpoints=checkpoints,
+      stop_signal=stop_signal,
+      workdir=workdir,
+      log_digests=log_digests,
+      times=times,
+    ).run(state, first)
+  finally:
+    batches.close()
+  checkpoints.close()
+
+
+def model_shape(config: ConfigDict) -> transformer.Shape:
+  """Returns the sizes of the model that `config` describes."""
+  window = config.get_batch.sliding_window
+  if window is not None and config.get_batch.window_keys == "reference":
+    window += 1
+  return transformer.Shape(
+    vocabulary=vocabulary.model_vocabulary(config),
+    layers=config.model.layers,
+    width=config.model.width,
+    heads=config.model.heads,
+    window=window,
+  )
+
+
+def evaluate(
+  params: Any, loader: Any, *, run: steps.Steps, limit: int
+) -> tuple[float, int]:
+  """Returns the mean loss of the first `limit` batches, and its tokens.
+
+  The iterator is made anew: an evaluation sees the same rows each time, and
+  leaves nothing for a checkpoint.
+
+  Raises:
+    ValueError: if there is nothing in them to predict.
+  """
+  batches = iter(loader)
+  try:
+    sums = [
+      run.evaluate(params, batch) for batch in itertools.islice(batches, limit)
+    ]
+  finally:
+    batches.close()
+  sums = jax.device_get(sums)
+  tokens = int(sum(count for _, count in sums))
+  if not tokens:
+    raise ValueError(
+      f"{len(sums)} batches of valid hold no token that takes part in a loss."
+      " Give valid more data, or set training.eval_iters=0."
+    )
+  return math.fsum(loss for loss, _ in sums) / tokens, tokens
+
+
+class _Loop:
+  """The steps of one start of a run."""
+
+  def __init__(
+    self,
+    training: ConfigDict,
+    *,
+    run: steps.Steps,
+    loaders: Any,
+    batches: Any,
+    checkpoints: saves.Saves,
+    stop_signal: machines.StopSignal,
+    workdir: Path,
+    log_digests: bool,
+    times: step_times.StepTimes | None,
+  ) -> None:
+    self._training = training
+    self._run = run
+    self._valid = loaders.valid if training.eval_iters else None
+    self._batches = batches
+    self._checkpoints = checkpoints
+    self._stop_signal = stop_signal
+    self._times = times
+    self._progress = progress.Progress(
+      workdir / "metrics.jsonl",
+      loader=loaders.train,
+      batches=batches,
+      interval=training.log_interval,
+    )
+    self._digests = None
+    if log_digests:
+      self._digests = digests.DigestLog(workdir / "digests.jsonl")
+
+  def run(self, state: steps.State, first: int) -> None:
+    """Steps to the end of the run, of the data, or until told to stop."""
+    try:
+      self._run_steps(state, first)
+    except FloatingPointError:
+      # All processes are here, so all can wait for what is being written.
+      self._checkpoints.close()
+      raise
+    finally:
+      self._progress.close()
+      if self._digests is not None:
+        self._digests.close()
+      if self._times is not None and self._times.num_steps:
+        say(f"step times in {self._times.write(jax.process_index()).parent}")
+
+  def _run_steps(self, state: steps.State, first: int) -> None:
+    training, log = self._training, self._progress
+    step = saved = first
+    while step < training.train_iters and not log.stop:
+      first_row = int(self._batches.rows)
+      batch = next(self._batches, None)
+      if batch is None:
+        say(f"the data ended after step {step}, row {first_row}")
+        break
+      step += 1
+      state = self._step(state, batch, step=step, first_row=first_row)
+      if _is_due(step, training.checkpoint_interval):
+        saved = self._save(step, state)
+      if _is_due(step, training.eval_interval) and step < training.train_iters:
+        self._evaluate(state)
+    if step == first:
+      say("nothing left to do: the data has no batch after the last checkpoint")
+      return
+    if saved != step:
+      saved = self._save(step, state)
+    if log.stop and step < training.train_iters:
+      say(
+        f"SIGTERM: saved {self._checkpoints.path(step)}; the same command goes"
+        " on from there"
+      )
+      return
+    if self._valid is not None:
+      self._evaluate(state)
+    say(
+      f"done: step {step}, row {self._batches.rows}, loss {log.loss:.4f},"
+      f" {self._checkpoints.path(saved)}"
+    )
+
+  def _step(
+    self, state: steps.State, batch: steps.Batch, *, step: int, first_row: int
+  ) -> steps.State:
+    digest = ""
+    if self._digests is not None:
+      digest = self._digests.append(batch, step=step, first_row=first_row)
+    began = time.perf_counter()
+    flags = self._run.stop_flags(self._stop_signal.received)
+    state, metrics = self._run.train(state, batch, flags)
+    self._progress.add(step, metrics, digest=digest)
+    if self._times is not None:
+      self._progress.finish()
+      seconds = time.perf_counter() - began
+      self._times.add(step, dict(self._batches.last_times, step=seconds))
+    return state
+
+  def _save(self, step: int, state: steps.State) -> int:
+    # First, so that no state is saved whose loss was not looked at.
+    self._progress.finish()
+    with self._progress.paused():
+      self._checkpoints.save(step, state=state, batches=self._batches)
+    return step
+
+  def _evaluate(self, state: steps.State) -> None:
+    self._progress.finish()
+    with self._progress.paused():
+      loss, tokens = evaluate(
+        state["params"],
+        self._valid,
+        run=self._run,
+        limit=self._training.eval_iters,
+      )
+    self._progress.evaluated(loss, tokens)
+
+
+def _is_due(step: int, interval: int) -> bool:
+  return interval > 0 and step % interval == 0

@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from hpgrain.manifest import (
+  InputFile,
+  Manifest,
+  manifest_path,
+  read_manifest,
+  write_manifest,
+)
+from hpgrain.tokenizer import TokenizerInfo
+
+TOKENIZER = TokenizerInfo(
+  name="gpt2",
+  digest="0123",
+  vocab_size=50257,
+  eod_id=50256,
+  pad_id=None,
+  bos_id=None,
+  eos_id=50256,
+)
+MANIFEST = Manifest(
+  tool="hpgrain 1",
+  tokenizer=TOKENIZER,
+  append_eod=True,
+  pack_to_seq_len=None,
+  dtype="uint16",
+  documents=2,
+  sequences=1,
+  tokens=3,
+  dropped_tokens=0,
+  empty_documents=1,
+  inputs=(InputFile(path="é.jsonl", bytes=40),),
+  bin_bytes=6,
+  idx_bytes=5,
+)
+
+
+@pytest.fixture
+def prefix(tmp_path):
+  (tmp_path / "x_text_document.bin").write_bytes(b"123456")
+  (tmp_path / "x_text_document.idx").write_bytes(b"12345")
+  return str(tmp_path / "x_text_document")
+
+
+def change(prefix, **values):
+  write_manifest(prefix, MANIFEST)
+  path = manifest_path(prefix)
+  content = json.loads(path.read_text())
+  for key, value in values.items():
+    outer, _, inner = key.partition("__")
+    if inner:
+      content[outer][inner] = value
+    else:
+      content[outer] = value
+  path.write_text(json.dumps(content))
+
+
+def test_what_was_written_is_read(prefix):
+  write_manifest(prefix, MANIFEST)
+  assert read_manifest(prefix) == MANIFEST
+  assert read_manifest(Path(prefix)) == MANIFEST
+
+
+def test_file_holds_the_documented_keys(prefix):
+  write_manifest(prefix, MANIFEST)
+  content = json.loads(Path(f"{prefix}.manifest.json").read_text())
+  assert content == {
+    "version": 1,
+    "tool": "hpgrain 1",
+    "tokenizer": {
+      "name": "gpt2",
+      "digest": "0123",
+      "vocab_size": 50257,
+      "eod_id": 50256,
+      "pad_id": None,
+      "bos_id": None,
+      "eos_id": 50256,
+    },
+    "append_eod": True,
+    "pack_to_seq_len": None,
+    "dtype": "uint16",
+    "documents": 2,
+    "sequences": 1,
+    "tokens": 3,
+    "dropped_tokens": 0,
+    "empty_documents": 1,
+    "inputs": [{"path": "é.jsonl", "bytes": 40}],
+    "bin_bytes": 6,
+    "idx_bytes": 5,
+  }
+
+
+def test_writing_leaves_no_other_file(prefix, tmp_path):
+  write_manifest(prefix, MANIFEST)
+  write_manifest(prefix, MANIFEST)
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "x_text_document.bin",
+    "x_text_document.idx",
+    "x_text_document.manifest.json",
+  ]
+
+
+def test_pair_without_manifest_gives_none(prefix):
+  assert read_manifest(prefix) is None
+
+
+@pytest.mark.parametrize("suffix", ["bin", "idx"])
+def test_changed_pair_is_refused(prefix, suffix):
+  write_manifest(prefix, MANIFEST)
+  with Path(f"{prefix}.{suffix}").open("ab") as file:
+    file.write(b"7")
+  with pytest.raises(ValueError, match="was changed after it was written"):
+    read_manifest(prefix)
+
+
+def test_missing_half_is_refused(prefix):
+  write_manifest(prefix, MANIFEST)
+  Path(f"{prefix}.bin").unlink()
+  with pytest.raises(ValueError, match=r"incomplete: .*\.bin is not there"):
+    read_manifest(prefix)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (b"{", "is not JSON"),
+    (b"\xff", "is not UTF-8"),
+    (b"[]", "holds no JSON object"),
+    (b"{}", "its version is None, this hpgrain reads 1"),
+    (b'{"version": 2}', "its version is 2, this hpgrain reads 1"),
+    (b'{"version": 1}', "'tokenizer' must be an object"),
+    (b'{"version": 1, "tokenizer": {}}', "'inputs' must be a list"),
+    (
+      b'{"version": 1, "tokenizer": {}, "inputs": []}',
+      "'tokenizer.name' is missing",
+    ),
+  ],
+)
+def test_broken_manifest_is_refused(prefix, content, message):
+  manifest_path(prefix).write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    read_manifest(prefix)
+
+
+@pytest.mark.parametrize(
+  ("values", "message"),
+  [
+    ({"tokens": "3"}, "'tokens' must be of type int, got '3'"),
+    ({"tokens": True}, "'tokens' must be of type int, got True"),
+    ({"tokens": -1}, "'tokens' must be of type int, got -1"),
+    ({"tokens": None}, "'tokens' must be of type int, got None"),
+    ({"append_eod": 1}, "'append_eod' must be of type bool, got 1"),
+    ({"pack_to_seq_len": 1.5}, "'pack_to_seq_len' must be of type"),
+    ({"tokenizer__eod_id": "0"}, r"'tokenizer\.eod_id' must be of type"),
+    ({"inputs": [{"path": 1}]}, r"'inputs\[0\]\.path' must be of type str"),
+  ],
+)
+def test_wrong_type_is_refused(prefix, values, message):
+  change(prefix, **values)
+  with pytest.raises(ValueError, match=message):
+    read_manifest(prefix)
+
+
+def test_keys_of_later_writers_are_let_be(prefix):
+  change(prefix, note="hello", tokenizer__note="hello")
+  assert read_manifest(prefix) == MANIFEST
