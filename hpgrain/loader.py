@@ -7,8 +7,10 @@ The loader's state is the number of global rows handed out. Whoever restores
 it, on any mesh and any number of processes, goes on with the next row.
 """
 
+import atexit
 import dataclasses
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -244,6 +246,17 @@ class Loader(grain.IterDataset):
     }
 
 
+# Iterators that nobody closed would be collected after the modules they need.
+_open: "weakref.WeakSet[LoaderIterator]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+  for iterator in list(_open):
+    iterator.close()
+    iterator._parents = ()
+
+
 class LoaderIterator(grain.DatasetIterator):
   """Hands out global batches and knows how long each was waited for.
 
@@ -263,6 +276,7 @@ class LoaderIterator(grain.DatasetIterator):
     self._totals = dict.fromkeys(("wait", *_STAGES), 0.0)
     self._num_batches = 0
     self.last_times = dict.fromkeys(("wait", *_STAGES), 0.0)
+    _open.add(self)
 
   def __next__(self) -> dict[str, jax.Array]:
     """Returns the next batch: the fields as [rows, positions] arrays.

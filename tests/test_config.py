@@ -1,7 +1,4 @@
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import ml_collections as mlc
@@ -45,7 +42,7 @@ def test_every_key_has_a_default_in_the_base_config():
 
 
 def test_the_schema_speaks_of_each_key_once():
-  assert len(BY_NAME) == len(KEYS) == 74
+  assert len(BY_NAME) == len(KEYS)
   assert not SECTIONS & BY_NAME.keys()
   for key in KEYS:
     assert key.meaning.endswith("."), key.name
@@ -210,7 +207,11 @@ def test_illegal_values_are_refused(name, value, message):
     ("dataloader__type", "dynamic", "indexed rows all have seq_length"),
     ("get_batch__source_type", "online", "tokenizing while training"),
     ("get_batch__attention_mode", "compressed", "it needs a kernel adapter"),
-    ("get_batch__context_parallel_layout", "zigzag", "not in this version"),
+    (
+      "get_batch__context_parallel_layout",
+      "zigzag",
+      "it is not in this version",
+    ),
     (
       "dataset__data_config__create_ltor_fields_in_dataloader",
       True,
@@ -451,16 +452,3 @@ def test_fill_workdir_reaches_every_string():
 def test_the_table_in_docs_is_up_to_date():
   written = (_ROOT / "docs/config.md").read_text(encoding="utf-8")
   assert written == markdown(), "run python -m hpgrain.config > docs/config.md"
-
-
-def test_checking_a_config_imports_no_jax():
-  code = (
-    "import json, sys; import hpgrain.config, hpgrain.log;"
-    "print(json.dumps([n for n in ('jax', 'grain') if n in sys.modules]))"
-  )
-  if "import jax" in (_ROOT / "hpgrain/__init__.py").read_text():
-    pytest.skip("the package itself imports jax")
-  done = subprocess.run(
-    [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
-  )
-  assert json.loads(done.stdout) == []

@@ -15,16 +15,15 @@ _LOGGER = logging.getLogger("hpgrain.some_module")
 
 
 @pytest.fixture(autouse=True)
-def _fresh_logging(monkeypatch):
-  """No handlers on the root, a warning level, and the default afterwards."""
-  root = logging.getLogger()
-  monkeypatch.setattr(root, "handlers", [])
-  monkeypatch.setattr(root, "level", logging.WARNING)
-  logging.Logger.manager._clear_cache()
+def _default_logging_afterwards(monkeypatch):
   monkeypatch.setattr(log, "_said", set())
   yield
   enable_dataset_logging(None)
-  logging.Logger.manager._clear_cache()
+
+
+def _bare_program(monkeypatch):
+  """Makes a program that has set up no logging; pytest adds handlers late."""
+  monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
 def _fake_jax(monkeypatch, *, initialized, index):
@@ -51,7 +50,8 @@ def _shown(capsys):
   ]
 
 
-def test_only_warnings_are_shown_by_default(capsys):
+def test_only_warnings_are_shown_by_default(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   _log_all()
   assert capsys.readouterr().err == "rows 3\n"
 
@@ -60,7 +60,8 @@ def test_only_warnings_are_shown_by_default(capsys):
   ("level", "rows"),
   [("debug", [1, 2, 3]), ("info", [2, 3]), ("warn", [3]), ("warning", [3])],
 )
-def test_a_level_shows_records_from_there_up(level, rows, capsys):
+def test_a_level_shows_records_from_there_up(level, rows, monkeypatch, capsys):
+  _bare_program(monkeypatch)
   enable_dataset_logging(level)
   _log_all()
   names = {1: "DEBUG", 2: "INFO", 3: "WARNING"}
@@ -69,7 +70,8 @@ def test_a_level_shows_records_from_there_up(level, rows, capsys):
   ]
 
 
-def test_records_go_to_the_programs_handlers_once(capsys):
+def test_records_go_to_the_programs_handlers_once(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   stream = io.StringIO()
   enable_dataset_logging("info")
   enable_dataset_logging("debug")
@@ -80,16 +82,20 @@ def test_records_go_to_the_programs_handlers_once(capsys):
   assert capsys.readouterr().err == ""
 
 
-def test_none_follows_the_program_again(capsys):
+def test_none_follows_the_program_again(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   enable_dataset_logging("debug", ranks=None)
   enable_dataset_logging(None)
   _log_all()
   assert capsys.readouterr().err == "rows 3\n"
-  logging.getLogger().setLevel(logging.INFO)
+  monkeypatch.setattr(logging.getLogger(), "level", logging.INFO)
+  logging.Logger.manager._clear_cache()
   stream = io.StringIO()
   logging.getLogger().addHandler(logging.StreamHandler(stream))
   _log_all()
   assert stream.getvalue() == "rows 2\nrows 3\n"
+  monkeypatch.undo()
+  logging.Logger.manager._clear_cache()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,7 @@ def test_none_follows_the_program_again(capsys):
   ],
 )
 def test_ranks_choose_the_processes(ranks, index, shown, monkeypatch, capsys):
+  _bare_program(monkeypatch)
   _fake_jax(monkeypatch, initialized=True, index=index)
   enable_dataset_logging("debug", ranks=ranks)
   _log_all()
@@ -113,6 +120,7 @@ def test_ranks_choose_the_processes(ranks, index, shown, monkeypatch, capsys):
 
 
 def test_jax_is_not_asked_before_it_is_distributed(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   _fake_jax(monkeypatch, initialized=False, index=1)
   enable_dataset_logging("debug", ranks=0)
   _log_all()
@@ -123,6 +131,7 @@ def test_jax_is_not_asked_before_it_is_distributed(monkeypatch, capsys):
 
 
 def test_without_jax_a_process_counts_as_0(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   monkeypatch.delitem(sys.modules, "jax", raising=False)
   enable_dataset_logging("info", ranks=0)
   _log_all()
@@ -148,7 +157,8 @@ def test_wrong_arguments_are_refused(arguments, message):
   assert not logging.getLogger("hpgrain").handlers
 
 
-def test_log_once_says_a_thing_once(capsys):
+def test_log_once_says_a_thing_once(monkeypatch, capsys):
+  _bare_program(monkeypatch)
   for cache in ("/a", "/b", "/a"):
     log_once(_LOGGER, logging.WARNING, "cannot write %s", cache)
   assert capsys.readouterr().err == "cannot write /a\ncannot write /b\n"

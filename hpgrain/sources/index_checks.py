@@ -26,7 +26,7 @@ def locate_sequence(
   layout: index_file.IndexLayout,
   sequence: int,
   *,
-  used_bytes: int,
+  bin_bytes: int,
   prefix: str,
 ) -> tuple[int, int]:
   """Finds one sequence in the `.bin` and checks it against its neighbours.
@@ -35,7 +35,7 @@ def locate_sequence(
     index: the mapped `.idx`.
     layout: its layout.
     sequence: a number that it has.
-    used_bytes: where the last sequence ends, inside the `.bin`.
+    bin_bytes: the size of the `.bin`.
     prefix: the pair's prefix, for messages.
 
   Returns:
@@ -50,25 +50,26 @@ def locate_sequence(
   itemsize = layout.dtype.itemsize
   (length,) = _INT32.unpack_from(index, length_at)
   (start,) = _INT64.unpack_from(index, pointer_at)
+  end = start + length * itemsize
   before_ends = 0
   if sequence:
     (before,) = _INT32.unpack_from(index, length_at - _INT32.size)
     (before_ends,) = _INT64.unpack_from(index, pointer_at - _INT64.size)
     before_ends += before * itemsize
-  next_begins = used_bytes
+  next_begins = end
   if sequence + 1 < layout.num_sequences:
     (next_begins,) = _INT64.unpack_from(index, pointer_at + _INT64.size)
   if not (
     before_ends == start
-    and start + length * itemsize == next_begins
-    and 0 <= start <= next_begins <= used_bytes
+    and end == next_begins
+    and 0 <= start <= end <= bin_bytes
     and start % itemsize == 0
   ):
     raise ValueError(
       f"{index_file.idx_path(prefix)}: sequence {sequence} has {length} tokens "
       f"of {itemsize} bytes from byte {start}, but the one before it ends at "
       f"byte {before_ends} and the next begins at byte {next_begins} of "
-      f"{used_bytes}. {_ADVICE} IndexedReader(prefix).verify() names the first "
+      f"{bin_bytes}. {_ADVICE} IndexedReader(prefix).verify() names the first "
       "such entry."
     )
   return start, length

@@ -188,7 +188,7 @@ class IndexedReader:
       pair.index,
       self._layout,
       sequence,
-      used_bytes=self._used_bytes,
+      bin_bytes=self.bin_bytes,
       prefix=self._prefix,
     )
     begin = operator.index(offset)

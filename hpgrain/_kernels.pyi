@@ -1,0 +1,227 @@
+"""Index arithmetic, token gathering and batch fields in C++.
+
+Arrays are C-contiguous; inputs of another safe-to-cast dtype are converted.
+Wrong values raise ValueError, places that do not exist IndexError, a file
+that cannot be read OSError. Every function releases the GIL.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+_Int32: TypeAlias = npt.NDArray[np.int32]
+_Int64: TypeAlias = npt.NDArray[np.int64]
+
+# The arrays of `records.RowPlans`, in order.
+_Plan: TypeAlias = tuple[
+  _Int64, _Int32, _Int64, _Int64, _Int32, npt.NDArray[np.bool_]
+]
+
+def permute(index: _Int64, size: int, key: bytes) -> _Int64:
+  """Places of `index` under the keyed permutation of [0, size).
+
+  Args:
+    index: int64[n], each in [0, size).
+    size: from 1 to 2**62.
+    key: 16 bytes.
+  """
+
+class BlendTree:
+  """Which source stands at each position of a blend; no arrays of positions."""
+
+  def __init__(
+    self,
+    children: _Int32,
+    weights: npt.NDArray[np.uint64],
+    num_sources: int,
+  ) -> None:
+    """Takes the tree's nodes, node 0 being the root.
+
+    Args:
+      children: int32[nodes, 2], left and right; c >= 0 is a node, c < 0 the
+        source ~c.
+      weights: uint64[nodes, 2], positive, each node's sum below 2**63.
+      num_sources: one more than there are nodes.
+    """
+
+  @property
+  def num_sources(self) -> int: ...
+  def locate(self, positions: _Int64) -> tuple[_Int32, _Int64]:
+    """Returns (source, k): whose row stands there, and which of its rows."""
+
+  def counts(self, position: int) -> _Int64:
+    """Returns the rows of each source among the first `position`."""
+
+class TokenFile:
+  """One open .idx/.bin pair; keeps alive the arrays it was given."""
+
+  def __init__(
+    self,
+    lengths: _Int32,
+    pointers: _Int64,
+    document_indices: _Int64,
+    dtype_code: int,
+    tokens: npt.NDArray[np.uint8] | tuple[int, int] | tuple[int, int, object],
+  ) -> None:
+    """Takes views of the mapped files, at any address.
+
+    Args:
+      lengths: int32[n], tokens a sequence.
+      pointers: int64[n], bytes into the .bin.
+      document_indices: int64[d], where documents begin among sequences.
+      dtype_code: of the format, 1 to 8.
+      tokens: the mapped .bin, or (fd, num_bytes[, owner]) to read with pread;
+        the owner is kept alive, so that the descriptor stays open.
+    """
+
+  @property
+  def num_sequences(self) -> int: ...
+  @property
+  def num_tokens_bytes(self) -> int: ...
+
+class StableRows:
+  """Row number -> pieces, in the stable order of one source."""
+
+  def __init__(
+    self,
+    first_sequence: int,
+    last_sequence: int,
+    seq_length: int,
+    extra: int,
+    rows_per_epoch: int,
+    num_tokens: int,
+    shuffle: bool,
+    keep_last: bool,
+    starts: _Int64 | None = None,
+  ) -> None:
+    """Takes the split's sequences [first, last) and its numbers.
+
+    Args:
+      first_sequence: of the split.
+      last_sequence: one past the split's last.
+      seq_length: S; rows begin so many tokens apart.
+      extra: x; rows hold S + x tokens.
+      rows_per_epoch: M.
+      num_tokens: T, of the split.
+      shuffle: whether an epoch's rows are permuted.
+      keep_last: whether the last row may be short; then no epoch is offset.
+      starts: int64[last - first + 1], where each sequence begins among the
+        split's tokens, T at the end; for a file whose sequences do not lie
+        back to back.
+    """
+
+  def add_epoch(self, epoch: int, key: bytes) -> None:
+    """Makes the rows of an epoch plannable; old epochs are let go."""
+
+  def missing_epoch(self, rows: _Int64) -> int:
+    """Returns the rows' first epoch whose key is needed, or -1."""
+
+  def plan(self, file: TokenFile, rows: _Int64, source: int) -> _Plan:
+    """Returns the arrays of `records.RowPlans` for rows int64[n]."""
+
+def merge_plans(n: int, parts: Sequence[tuple[_Int64, _Plan]]) -> _Plan:
+  """Merges (rows, plan) parts: row i of a plan becomes row rows[i] of n.
+
+  The parts must hold each of the n rows once.
+  """
+
+def gather(
+  row_splits: _Int64,
+  source: _Int32,
+  sequence: _Int64,
+  offset: _Int64,
+  length: _Int32,
+  sources: _Int32,
+  files: Sequence[TokenFile],
+  begin: int,
+  end: int,
+  pad_id: int,
+  vocab_size: int,
+  out: _Int32,
+) -> tuple[int, int, int]:
+  """Writes positions [begin, end) of each row into out, int32[n, end - begin].
+
+  Args:
+    row_splits: with the next four, the plan.
+    source: see `records.RowPlans`.
+    sequence: see `records.RowPlans`.
+    offset: see `records.RowPlans`.
+    length: see `records.RowPlans`.
+    sources: int32[u], ascending, the numbers used in `source`.
+    files: of the sources.
+    begin: first position.
+    end: one past the last position.
+    pad_id: what stands past a row's end.
+    vocab_size: ids must lie below it; 0 allows any that an int32 holds.
+    out: written in place.
+
+  Returns:
+    (-1, -1, 0), or (piece, position in its row, id) of the first id outside
+    the vocabulary; `out` is then incomplete.
+  """
+
+def gathered_bytes() -> int:
+  """Returns the token bytes that `gather` has read in this process."""
+
+def reset_gathered_bytes() -> None:
+  """Sets `gathered_bytes` to 0."""
+
+def find_id(
+  row_splits: _Int64,
+  source: _Int32,
+  sequence: _Int64,
+  offset: _Int64,
+  length: _Int32,
+  sources: _Int32,
+  files: Sequence[TokenFile],
+  id: int,
+) -> tuple[_Int64, _Int64]:
+  """Returns (row_splits int64[n + 1], positions int64[k]) of an id in rows."""
+
+def scanned_bytes() -> int:
+  """Returns the token bytes that `find_id` has read in this process."""
+
+def make_fields(
+  tokens: _Int32,
+  begin: int,
+  end: int,
+  seq_length: int,
+  row_splits: _Int64,
+  starts: _Int64,
+  lengths: _Int64,
+  labels_are_shifted: bool,
+  mask_boundary_labels: bool,
+  eod_id: int,
+  reset_position_ids: bool,
+  reset_attention_mask: bool,
+  input_ids: _Int32,
+  labels: _Int32,
+  position_ids: _Int32,
+  segment_ids: _Int32,
+  loss_mask: npt.NDArray[np.float32],
+) -> None:
+  """Fills the first n rows of the five fields, each [>= n, end - begin].
+
+  Args:
+    tokens: int32[n, w], positions from `begin` on; w is end - begin, or one
+      more where the row goes on and labels are shifted.
+    begin: first position.
+    end: one past the last position.
+    seq_length: positions of a whole row.
+    row_splits: with the next two, `records.Segments` of the n rows.
+    starts: see `records.Segments`.
+    lengths: see `records.Segments`.
+    labels_are_shifted: whether labels[t] is token t + 1, else token t.
+    mask_boundary_labels: whether the last label of a segment is ignored.
+    eod_id: positions whose input is this id take no part in the loss; -1 for
+      none.
+    reset_position_ids: whether positions count from 0 in each segment.
+    reset_attention_mask: whether each document is a segment of its own.
+    input_ids: int32, written in place, as the rest.
+    labels: int32.
+    position_ids: int32.
+    segment_ids: int32.
+    loss_mask: float32.
+  """
