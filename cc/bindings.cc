@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -83,6 +84,14 @@ Span<T> Output(py::array& array, const char* name, int64_t rows,
                  " rows or more of ", columns, " columns.");
   }
   return {static_cast<T*>(array.mutable_data()), array.size()};
+}
+
+int64_t Width(int64_t begin, int64_t end) {
+  if (begin < 0 || end < begin) {
+    ThrowInvalid("the window [", begin, ", ", end,
+                 ") is no range of positions.");
+  }
+  return end - begin;
 }
 
 // Hands the buffer over without a copy.
@@ -257,6 +266,24 @@ py::tuple MergeTuples(
   return ToTuple(std::move(merged));
 }
 
+py::tuple FindSegmentArrays(const Array<int64_t>& row_splits,
+                            const Array<int32_t>& length,
+                            const Array<bool>& boundary) {
+  const auto splits = Flat(row_splits, "row_splits");
+  const auto lengths = Flat(length, "length");
+  const auto flags = Flat(boundary, "boundary");
+  RowSegments segments;
+  {
+    const Unlocked unlocked;
+    segments = FindSegments(
+        splits, lengths,
+        {reinterpret_cast<const uint8_t*>(flags.data), flags.size});
+  }
+  return py::make_tuple(ToArray<int64_t>(std::move(segments.row_splits)),
+                        ToArray<int64_t>(std::move(segments.starts)),
+                        ToArray<int64_t>(std::move(segments.lengths)));
+}
+
 py::tuple GatherArrays(const Array<int64_t>& row_splits,
                        const Array<int32_t>& source,
                        const Array<int64_t>& sequence,
@@ -267,12 +294,9 @@ py::tuple GatherArrays(const Array<int64_t>& row_splits,
                        int64_t vocab_size, py::array out) {
   const auto plans = View(row_splits, source, sequence, offset, length);
   const FileSet set = ToFileSet(sources, files);
-  if (begin < 0 || end < begin) {
-    ThrowInvalid("the window [", begin, ", ", end,
-                 ") is no range of positions.");
-  }
+  const int64_t width = Width(begin, end);
   const auto to = Output<int32_t>(
-      out, "out", std::max<int64_t>(plans.num_rows(), 0), end - begin);
+      out, "out", std::max<int64_t>(plans.num_rows(), 0), width);
   BadId bad;
   {
     const Unlocked unlocked;
@@ -312,7 +336,7 @@ void MakeFieldArrays(const Array<int32_t>& tokens, int64_t begin, int64_t end,
     ThrowInvalid("tokens must have two dimensions, got ", tokens.ndim(), ".");
   }
   const int64_t rows = tokens.shape(0);
-  const int64_t width = end - begin;
+  const int64_t width = Width(begin, end);
   const FieldsInput input{{tokens.data(), tokens.size()},
                           rows,
                           tokens.shape(1),
@@ -429,6 +453,9 @@ PYBIND11_MODULE(_kernels, m) {
 
   m.def("merge_plans", &MergeTuples, arg("n"), arg("parts"),
         "One plan of n rows from (rows, plan) parts.");
+  m.def("find_segments", &FindSegmentArrays, arg("row_splits"),
+        arg("length"), arg("boundary"),
+        "The arrays of records.Segments for a plan's rows.");
   m.def("gather", &GatherArrays, arg("row_splits"), arg("source"),
         arg("sequence"), arg("offset"), arg("length"), arg("sources"),
         arg("files"), arg("begin"), arg("end"), arg("pad_id"),

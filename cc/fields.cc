@@ -1,8 +1,8 @@
 #include "fields.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "clones.h"
 #include "errors.h"
 
 namespace hpgrain {
@@ -65,6 +65,28 @@ void Check(const FieldsInput& in, const FieldsConfig& config,
   }
 }
 
+HPGRAIN_CLONES
+void CountFrom(int32_t first, int64_t count, int32_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = first + static_cast<int32_t>(i);
+  }
+}
+
+HPGRAIN_CLONES
+void MaskLoss(const int32_t* labels, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = labels[i] >= 0 ? 1.0f : 0.0f;
+}
+
+// Both comparisons in 32 bits and without a branch: the loop then becomes
+// wide instructions.
+HPGRAIN_CLONES
+void MaskLossAndId(const int32_t* labels, const int32_t* ids, int32_t masked,
+                   int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = (labels[i] >= 0) & (ids[i] != masked) ? 1.0f : 0.0f;
+  }
+}
+
 // All of one row. `tokens` begins at position `begin`; `starts` are its own.
 void MakeRow(const int32_t* tokens, Span<const int64_t> starts,
              int64_t length, const FieldsConfig& config, int64_t width,
@@ -90,12 +112,11 @@ void MakeRow(const int32_t* tokens, Span<const int64_t> starts,
   }
 
   if (!config.reset_position_ids) {
-    std::iota(position_ids, position_ids + width,
-              static_cast<int32_t>(begin));
+    CountFrom(static_cast<int32_t>(begin), width, position_ids);
   } else if (begin + num_real < config.end) {
     // Padding counts from where it begins.
-    std::iota(position_ids + num_real, position_ids + width,
-              static_cast<int32_t>(std::max(begin - real, int64_t{0})));
+    CountFrom(static_cast<int32_t>(std::max(begin - real, int64_t{0})),
+              width - num_real, position_ids + num_real);
   }
   if (!config.reset_attention_mask) {
     std::fill_n(segment_ids, num_real, 1);
@@ -113,8 +134,8 @@ void MakeRow(const int32_t* tokens, Span<const int64_t> starts,
                            ? std::min(column(starts[i + 1]), num_real)
                            : num_real;
     if (config.reset_position_ids && from < to) {
-      std::iota(position_ids + from, position_ids + to,
-                static_cast<int32_t>(begin + from - start));
+      CountFrom(static_cast<int32_t>(begin + from - start), to - from,
+                position_ids + from);
     }
     if (config.reset_attention_mask) {
       std::fill(segment_ids + from, segment_ids + to,
@@ -126,15 +147,12 @@ void MakeRow(const int32_t* tokens, Span<const int64_t> starts,
     }
   }
 
-  if (config.eod_id >= 0) {
-    const int64_t eod = config.eod_id;
-    for (int64_t c = 0; c < width; ++c) {
-      loss_mask[c] = labels[c] >= 0 && input_ids[c] != eod ? 1.0f : 0.0f;
-    }
+  constexpr int64_t kMaxId = (int64_t{1} << 31) - 1;
+  if (config.eod_id >= 0 && config.eod_id <= kMaxId) {
+    MaskLossAndId(labels, input_ids, static_cast<int32_t>(config.eod_id),
+                  width, loss_mask);
   } else {
-    for (int64_t c = 0; c < width; ++c) {
-      loss_mask[c] = labels[c] >= 0 ? 1.0f : 0.0f;
-    }
+    MaskLoss(labels, width, loss_mask);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <limits>
 
+#include "clones.h"
 #include "errors.h"
 
 namespace hpgrain {
@@ -25,7 +26,7 @@ struct Run {
 // no exit, so that it becomes wide instructions: a bad id sets the sign bit
 // of either term, and is looked for afterwards.
 template <typename T>
-bool Convert(const uint8_t* in, int64_t count, int64_t limit, int32_t* out) {
+inline __attribute__((always_inline)) bool Convert(const uint8_t* in, int64_t count, int64_t limit, int32_t* out) {
   if constexpr (sizeof(T) == 8) {
     int64_t bad = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -49,6 +50,7 @@ bool Convert(const uint8_t* in, int64_t count, int64_t limit, int32_t* out) {
   }
 }
 
+HPGRAIN_CLONES
 bool ConvertAny(int dtype_code, const uint8_t* in, int64_t count,
                 int64_t limit, int32_t* out) {
   switch (dtype_code) {
@@ -82,6 +84,17 @@ int64_t LoadAny(int dtype_code, const uint8_t* in, int64_t i) {
     default:
       return LoadUnaligned<uint16_t>(in, i);
   }
+}
+
+// Asks for a run's tokens, so that its misses overlap and pass while the run
+// before it is converted.
+void Prefetch(const Run& run) {
+  constexpr int64_t kMaxBytes = 16384;
+  constexpr int64_t kLine = 64;
+  if (run.file->tokens == nullptr) return;
+  const uint8_t* const begin = run.file->tokens + run.bytes;
+  const int64_t size = std::min(run.count * run.file->item_size, kMaxBytes);
+  for (int64_t at = 0; at < size; at += kLine) __builtin_prefetch(begin + at);
 }
 
 BadId FindBadId(const RowPlansView& plans, const Run& run, const uint8_t* in,
@@ -228,7 +241,10 @@ BadId Gather(const RowPlansView& plans, const FileSet& set,
   std::vector<uint8_t> buffer;
   int64_t read = 0;
   BadId bad;
-  for (const Run& run : runs) {
+  if (!runs.empty()) Prefetch(runs.front());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Run& run = runs[i];
+    if (i + 1 < runs.size()) Prefetch(runs[i + 1]);
     const int64_t size = run.count * run.file->item_size;
     const uint8_t* in = nullptr;
     if (run.file->tokens != nullptr) {

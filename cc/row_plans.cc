@@ -6,9 +6,9 @@
 
 namespace hpgrain {
 
-void CheckPlans(const RowPlansView& plans, bool with_boundary) {
-  const auto& splits = plans.row_splits;
-  const int64_t pieces = plans.num_pieces();
+namespace {
+
+void CheckSplits(Span<const int64_t> splits, int64_t pieces) {
   if (splits.size < 1 || splits[0] != 0 || splits[splits.size - 1] != pieces) {
     ThrowInvalid("row_splits must begin with 0 and end with the number of "
                  "pieces, ", pieces, "; got ", splits.size, " values",
@@ -22,6 +22,13 @@ void CheckPlans(const RowPlansView& plans, bool with_boundary) {
                    splits[r], " to ", splits[r + 1], ".");
     }
   }
+}
+
+}  // namespace
+
+void CheckPlans(const RowPlansView& plans, bool with_boundary) {
+  const int64_t pieces = plans.num_pieces();
+  CheckSplits(plans.row_splits, pieces);
   if (plans.sequence.size != pieces || plans.offset.size != pieces ||
       plans.length.size != pieces ||
       (with_boundary && plans.boundary.size != pieces)) {
@@ -30,6 +37,32 @@ void CheckPlans(const RowPlansView& plans, bool with_boundary) {
                  ", ", plans.offset.size, ", ", plans.length.size, " and ",
                  plans.boundary.size, ".");
   }
+}
+
+RowSegments FindSegments(Span<const int64_t> row_splits,
+                         Span<const int32_t> length,
+                         Span<const uint8_t> boundary) {
+  CheckSplits(row_splits, length.size);
+  if (boundary.size != length.size) {
+    ThrowInvalid("length and boundary must hold one value a piece; got ",
+                 length.size, " and ", boundary.size, ".");
+  }
+  const int64_t num_rows = row_splits.size - 1;
+  RowSegments out;
+  out.row_splits.reserve(num_rows + 1);
+  out.starts.reserve(length.size);
+  out.lengths.reserve(num_rows);
+  out.row_splits.push_back(0);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    int64_t position = 0;
+    for (int64_t p = row_splits[r]; p < row_splits[r + 1]; ++p) {
+      if (boundary[p] != 0) out.starts.push_back(position);
+      position += length[p];
+    }
+    out.row_splits.push_back(static_cast<int64_t>(out.starts.size()));
+    out.lengths.push_back(position);
+  }
+  return out;
 }
 
 RowPlans MergePlans(int64_t num_rows, const std::vector<PlansPart>& parts) {

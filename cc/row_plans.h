@@ -36,6 +36,18 @@ struct RowPlansView {
 // 0 to the number of pieces, and every array holds one value a piece.
 void CheckPlans(const RowPlansView& plans, bool with_boundary);
 
+// Where the documents of each row begin, in CSR form, and its tokens.
+struct RowSegments {
+  std::vector<int64_t> row_splits;
+  std::vector<int64_t> starts;
+  std::vector<int64_t> lengths;
+};
+
+// Throws std::invalid_argument where the arrays contradict each other.
+RowSegments FindSegments(Span<const int64_t> row_splits,
+                         Span<const int32_t> length,
+                         Span<const uint8_t> boundary);
+
 // Rows of a merged batch that one part plans: row i of `plans` becomes row
 // rows[i] of the batch.
 struct PlansPart {

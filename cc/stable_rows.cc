@@ -61,7 +61,7 @@ bool StableRows::NeedsKey(int64_t epoch) const {
 
 int64_t StableRows::EpochOf(Span<const int64_t> rows, int64_t i) const {
   if (rows[i] < 0) {
-    ThrowOutOfRange("row ", rows[i], " asked for; rows count from 0.");
+    ThrowOutOfRange("Rows count from 0, got row ", rows[i], ".");
   }
   if (config_.rows_per_epoch == 0) {
     ThrowInvalid("row ", rows[i], " asked for, but ", config_.num_tokens,

@@ -43,17 +43,21 @@ def _scaled(weights: Sequence[float]) -> list[int]:
         f"Blend weights must be positive and finite; source {i} has"
         f" {weight!r}. Leave a source out instead of giving it no weight."
       )
-  exact = [Fraction(weight) for weight in weights]
-  total = sum(exact)
-  scaled = [round(weight * _SCALE / total) for weight in exact]
+  scaled = _shares(weights)
   for i, weight in enumerate(scaled):
     if weight == 0:
       raise ValueError(
         f"Source {i} has weight {weights[i]!r}, less than 2^-41 of the sum"
-        f" {float(total)}; its share would round to nothing. Leave it out or"
-        " raise its weight."
+        f" {float(sum(weights))}; its share would round to nothing. Leave it"
+        " out or raise its weight."
       )
   return scaled
+
+
+def _shares(weights: Sequence[float]) -> list[int]:
+  exact = [Fraction(weight) for weight in weights]
+  total = sum(exact)
+  return [round(weight * _SCALE / total) for weight in exact]
 
 
 class StableBlend:
@@ -74,7 +78,7 @@ class StableBlend:
       ValueError: for an empty list, or a weight that is zero, negative, not
         finite, or under 2^-41 of the sum.
     """
-    self._build(_scaled(list(weights)), list(range(len(weights))))
+    self._build(_scaled(list(weights)), list(range(len(weights))), len(weights))
 
   @classmethod
   def from_counts(cls, counts: Sequence[int]) -> "StableBlend":
@@ -86,22 +90,25 @@ class StableBlend:
     """
     sources = [i for i, count in enumerate(counts) if count]
     sizes = [int(counts[i]) for i in sources]
+    if not sources:
+      raise ValueError(f"A blend needs a row, got the counts {list(counts)}.")
     blend = cls.__new__(cls)
-    blend._build(_scaled(sizes), sources, num_sources=len(counts))
-    if blend.counts(sum(sizes)).tolist() != list(counts):
-      blend._build(sizes, sources, num_sources=len(counts))
+    shares = _shares(sizes)
+    if all(shares):
+      blend._build(shares, sources, len(counts))
+      if blend.counts(sum(sizes)).tolist() == list(counts):
+        return blend
+    blend._build(sizes, sources, len(counts))
     return blend
 
   def _build(
-    self,
-    weights: Sequence[int],
-    sources: Sequence[int],
-    num_sources: int | None = None,
+    self, weights: Sequence[int], sources: Sequence[int], num_sources: int
   ) -> None:
-    self.num_sources = num_sources or len(sources)
-    self._only = sources[0]
-    # Leaves are ~source; the heap breaks ties by the order of making.
-    heap = [(w, i, ~s) for i, (w, s) in enumerate(zip(weights, sources))]
+    self.num_sources = num_sources
+    # The tree knows only sources that have a share; leaf i is sources[i].
+    self._sources = np.array(sources, np.int32)
+    # A leaf is ~i; the heap breaks ties by the order of making.
+    heap = [(weight, i, ~i) for i, weight in enumerate(weights)]
     heapq.heapify(heap)
     made: list[tuple[tuple[int, int], tuple[int, int]]] = []
     while len(heap) > 1:
@@ -120,16 +127,21 @@ class StableBlend:
     self._tree = _kernels.BlendTree(
       np.array(self._children, np.int32).reshape(-1, 2),
       np.array(self._weights, np.uint64).reshape(-1, 2),
-      self.num_sources,
+      len(sources),
     )
 
   def locate(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (source int32[n], k int64[n]) of blend rows int64[n]."""
-    return self._tree.locate(np.ascontiguousarray(positions, np.int64))
+    leaf, k = self._tree.locate(np.ascontiguousarray(positions, np.int64))
+    if len(self._sources) == self.num_sources:
+      return leaf, k
+    return self._sources[leaf], k
 
   def counts(self, position: int) -> np.ndarray:
     """Returns int64[sources]: each source's rows among the first `position`."""
-    return self._tree.counts(position)
+    counts = np.zeros(self.num_sources, np.int64)
+    counts[self._sources] = self._tree.counts(position)
+    return counts
 
   @functools.cached_property
   def _paths(self) -> list[list[tuple[int, int, bool]]]:
@@ -146,13 +158,16 @@ class StableBlend:
       for is_left, child in zip((True, False), self._children[node]):
         path = [(left, right, is_left), *above]
         if child < 0:
-          paths[~child] = path
+          paths[self._sources[~child]] = path
         else:
           waiting.append((child, path))
     return paths
 
   def position(self, source: int, k: int) -> int:
-    """Returns the blend row that is row `k` of `source`; undoes `locate`."""
+    """Returns the blend row that is row `k` of `source`; undoes `locate`.
+
+    The source must have a share.
+    """
     for left, right, is_left in self._paths[source]:
       total = left + right
       if is_left:

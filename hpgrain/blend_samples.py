@@ -69,8 +69,10 @@ class BlendSamples(grain.MapDataset):
     self._simple_blend = simple_blend
 
   @functools.cached_property
-  def _first(self) -> Any:
+  def _checked(self) -> tuple[Any, ...]:
+    """The members; the first look opens them and checks that they agree."""
     first = self.members[0]
+    seen: dict[str, int] = {}
     for i, member in enumerate(self.members):
       if (member.seq_length, member.extra) != (first.seq_length, first.extra):
         raise ValueError(
@@ -78,21 +80,23 @@ class BlendSamples(grain.MapDataset):
           f" source 0 has {first.seq_length} + {first.extra}, source {i}"
           f" {member.seq_length} + {member.extra}."
         )
-    names = [member.sources[0].name for member in self.members]
-    for i, name in enumerate(names):
-      if names.index(name) != i:
+      name = member.sources[0].name
+      if seen.setdefault(name, i) != i:
         raise ValueError(
-          f"Sources {names.index(name)} and {i} are both named {name!r}, so"
-          " their rows would share an order. Give each its own name:"
+          f"Sources {seen[name]} and {i} are both named {name!r}, so their"
+          " rows would share an order. Give each its own name:"
           f' {{"path": ..., "name": "{name}-{i}"}}.'
         )
-    return first
+    return self.members
+
+  @property
+  def _first(self) -> Any:
+    return self._checked[0]
 
   @functools.cached_property
   def sources(self) -> tuple[Any, ...]:
     """The members' corpora; a plan's source counts them."""
-    del self._first
-    return tuple(member.sources[0] for member in self.members)
+    return tuple(member.sources[0] for member in self._checked)
 
   @property
   def seq_length(self) -> int:
@@ -111,16 +115,23 @@ class BlendSamples(grain.MapDataset):
 
   @functools.cached_property
   def _sizes(self) -> list[int]:
-    return [member.rows_per_epoch for member in self.members]
+    return [member.rows_per_epoch for member in self._checked]
+
+  @property
+  def _drawn_from_all(self) -> bool:
+    """Whether every source that the blend draws from has a row to give."""
+    if self._weighted is None:
+      return any(self._sizes)
+    return all(self._sizes)
 
   @functools.cached_property
   def _pattern(self) -> Any:
+    sizes = self._sizes
+    if not self._drawn_from_all:
+      # A member that has no row says why.
+      self.members[sizes.index(0)].plan(0)
     if self._weighted is not None:
       return self._weighted
-    sizes = self._sizes
-    if not sum(sizes):
-      # The first member says which split is too small, and for what.
-      self.members[0].plan(0)
     if self._simple_blend == "inter":
       pattern: Any = blend.RoundRobin(sizes)
     elif self._simple_blend == "intra":
@@ -172,10 +183,11 @@ class BlendSamples(grain.MapDataset):
   def end(self, epochs: int) -> tuple[int, int | None]:
     """Returns (rows, source): how many there are, and who ends the blend.
 
-    The source is None without weights, where all end together.
+    The source is None without weights, where all end together. A blend that
+    would draw from a source without rows has none.
     """
-    if self._weighted is None:
-      return sum(self._sizes) * epochs, None
+    if self._weighted is None or not self._drawn_from_all:
+      return sum(self._sizes) * epochs * self._drawn_from_all, None
     ends = [
       (self._weighted.position(i, size * epochs), i)
       for i, size in enumerate(self._sizes)

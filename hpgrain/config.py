@@ -2,14 +2,11 @@
 
   base_config()     every key with its default; a config file sets what differs
   parse_arg(arg)    the part after the colon of --config=configs/X.py:seed=1
-  fill_workdir(...) replaces the literal {workdir} in a configuration's strings
   check(config)     the same tree, completed, checked and frozen
 
-`python -m hpgrain.config > docs/config.md` writes the table of all keys.
+`docs/config.md` is the table of all keys.
 """
 
-import dataclasses
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,8 +15,8 @@ from ml_collections import config_dict
 
 from hpgrain import config_rules
 from hpgrain.config_schema import BY_NAME, FOREIGN, KEYS, PATHS, SECTIONS, Key
-from hpgrain.config_values import check_value, describe
-from hpgrain.data_paths import WORKDIR, SourceEntry, read_entries
+from hpgrain.config_values import check_value
+from hpgrain.data_paths import read_entries
 from hpgrain.nearest import did_you_mean, nearest
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -171,46 +168,3 @@ def parse_arg(arg: str | None, **defaults: Any) -> mlc.ConfigDict:
         f" {part!r}. Write {name}={defaults[name]}."
       ) from None
   return mlc.ConfigDict(values)
-
-
-def fill_workdir(config: mlc.ConfigDict, workdir: str) -> mlc.ConfigDict:
-  """Returns a copy of `config` with `{workdir}` replaced in every string."""
-
-  def fill(value: Any) -> Any:
-    if isinstance(value, str):
-      return value.replace(WORKDIR, workdir)
-    if isinstance(value, SourceEntry):
-      return dataclasses.replace(value, path=fill(value.path))
-    if isinstance(value, (list, tuple)):
-      return type(value)(fill(item) for item in value)
-    if isinstance(value, (Mapping, mlc.ConfigDict)):
-      return {name: fill(value[name]) for name in value}
-    return value
-
-  return mlc.ConfigDict(fill(config))
-
-
-def markdown() -> str:
-  """Returns the table of all keys, section by section."""
-  lines = [
-    "# Configuration keys",
-    "",
-    "Made by `python -m hpgrain.config > docs/config.md`. A config file starts"
-    " from `hpgrain.config.base_config()`; a flag such as"
-    " `--config.training.train_iters=3` overrides one key.",
-  ]
-  section = None
-  for key in KEYS:
-    head, _, name = key.name.rpartition(".")
-    if head != section:
-      title = f"`{head}`" if head else "Without a section"
-      lines += ["", f"## {title}", ""]
-      lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
-      section = head
-    default = "unset" if key.default is None else f"`{key.default!r}`"
-    lines.append(f"| `{name}` | {describe(key)} | {default} | {key.meaning} |")
-  return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-  sys.stdout.write(markdown())

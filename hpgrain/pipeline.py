@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
 from hpgrain.batch import FieldOptions
+from hpgrain.blend_samples import BlendSamples
 from hpgrain.loader import BatchSpec, Loader
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
@@ -95,7 +96,6 @@ def _dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
         use_fast=tokenizer.use_fast,
         trust_remote_code=tokenizer.trust_remote_code,
       ),
-      name=name,
     )
   return {
     **dataset.data_config.to_dict(),
@@ -154,6 +154,8 @@ def _batch_spec(
   epochs = dataloader.epochs if train else 1
   if train and dataloader.sampler_type == "single":
     epochs = 1
+  if epochs is not None:
+    _report_end(samples, name, epochs)
   end_of_data = dataloader.end_of_data or ("drop" if train else "pad")
   return BatchSpec(
     samples=samples,
@@ -162,4 +164,29 @@ def _batch_spec(
     first_row=dataloader.consumed_samples if train else 0,
     end_row=None if epochs is None else samples.num_rows(epochs),
     pad_last=end_of_data == "pad",
+  )
+
+
+def _report_end(samples: Any, name: str, epochs: int) -> None:
+  """Logs which source of a blend ends it, and what the others have left."""
+  if not isinstance(samples, BlendSamples):
+    return
+  rows, ending = samples.end(epochs)
+  if ending is None:
+    return
+  names = [source.name for source in samples.sources]
+  counts = samples.rows_per_source(rows)
+  left = {
+    other: epochs * member.rows_per_epoch - int(count)
+    for other, member, count in zip(names, samples.members, counts)
+    if other != names[ending]
+  }
+  _log.info(
+    "%s: %d epochs end after row %d, when source %r is used up; rows left of"
+    " the others: %s",
+    name,
+    epochs,
+    rows - 1,
+    names[ending],
+    left,
   )

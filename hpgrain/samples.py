@@ -234,9 +234,11 @@ class GPTSamples(grain.MapDataset):
     rows = check_rows(rows)
     if not self.rows_per_epoch:
       raise ValueError(self._too_small())
-    while (epoch := self._rows.missing_epoch(rows)) >= 0:
-      key = permutation_key(self._seed, self.corpus.name, epoch)
-      self._rows.add_epoch(epoch, key)
+    # All at once: a batch over a tiny split may need thousands.
+    while self._rows.missing_epoch(rows) >= 0:
+      for epoch in np.unique(rows // self.rows_per_epoch).tolist():
+        key = permutation_key(self._seed, self.corpus.name, epoch)
+        self._rows.add_epoch(epoch, key)
     try:
       plan = self._rows.plan(self.corpus.token_file(), rows, source)
     except ValueError as error:

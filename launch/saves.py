@@ -12,13 +12,14 @@ by the next start.
 import dataclasses
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 import transformer
+from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-import hpgrain
-from hpgrain import checkpoint
+from hpgrain import checkpoint, manifest
 
 
 class Saves:
@@ -27,6 +28,7 @@ class Saves:
   def __init__(self, folder: epath.Path, *, shape: transformer.Shape) -> None:
     self._folder = folder
     self._shape = dataclasses.asdict(shape)
+    _write_without_slicing()
     self._manager = ocp.CheckpointManager(
       folder,
       options=ocp.CheckpointManagerOptions(
@@ -56,7 +58,7 @@ class Saves:
           "step": step,
           "rows": int(batches.rows),
           "shape": self._shape,
-          "hpgrain": hpgrain.__version__,
+          "tool": manifest.tool_name(),
         }
       ),
     )
@@ -89,3 +91,20 @@ class Saves:
     """Waits until all is written; every process must call it."""
     self._manager.wait_until_finished()
     self._manager.close()
+
+
+def _write_without_slicing() -> None:
+  """Lets one replica write an array, not each a slice of it.
+
+  Slicing compiles once for every shape of array, which makes the first save
+  of a small model take ten seconds instead of a few milliseconds.
+  """
+  verbosity = logging.get_verbosity()
+  # It warns that a handler is replaced, which is what is asked for.
+  logging.set_verbosity(logging.ERROR)
+  ocp.type_handlers.register_type_handler(
+    jax.Array,
+    ocp.type_handlers.ArrayHandler(use_replica_parallel=False),
+    override=True,
+  )
+  logging.set_verbosity(verbosity)

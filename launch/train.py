@@ -23,7 +23,7 @@ import jax
 import machines
 import step_times
 import trainer
-from absl import app, flags
+from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 from progress import say
 
@@ -103,6 +103,9 @@ def main(argv: Sequence[str]) -> None:
   """Connects, prepares, trains."""
   if len(argv) > 1:
     raise app.UsageError(f"Flags only, got {argv[1:]}.")
+  if not flags.FLAGS["verbosity"].present:
+    # Orbax says a page of INFO a checkpoint; --verbosity=0 shows it.
+    logging.set_verbosity(logging.WARNING)
   workdir = Path(_WORKDIR.value).expanduser().resolve()
   config = resolve(_CONFIG.value, str(workdir))
   times = step_times.StepTimes(_PROFILE.value) if _PROFILE.value else None

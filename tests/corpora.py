@@ -69,6 +69,21 @@ def random_documents(
   return documents
 
 
+def documents_of(
+  rng: random.Random, *, num_tokens: int, **options: int
+) -> list[list[list[int]]]:
+  """Random documents of exactly that many tokens in all."""
+  documents: list[list[list[int]]] = []
+  left = num_tokens
+  while left:
+    (document,) = random_documents(rng, num_documents=1, **options)
+    for i, sequence in enumerate(document):
+      document[i] = sequence[:left]
+      left -= len(document[i])
+    documents.append(document)
+  return documents
+
+
 def random_records(
   rng: random.Random,
   *,

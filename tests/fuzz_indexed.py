@@ -183,7 +183,7 @@ def move_border(index: bytearray, rng: random.Random) -> None:
     if at + struct.calcsize(form) > len(index):
       return
     (old,) = struct.unpack_from(form, index, at)
-    if old + change < 2**31:
+    if abs(old + change) < 2**31:
       struct.pack_into(form, index, at, old + change)
 
 
@@ -194,9 +194,7 @@ def cut_or_extend(data: bytearray, rng: random.Random) -> None:
     data += rng.randbytes(rng.choice((1, 2, 4, 8, 12, 40)))
 
 
-def mutate(
-  index: bytearray, tokens: bytearray, rng: random.Random
-) -> None:
+def mutate(index: bytearray, tokens: bytearray, rng: random.Random) -> None:
   """Does one to three random damages to a pair, in place."""
   known = fields(index)
   for _ in range(rng.choice((1, 1, 1, 2, 3))):

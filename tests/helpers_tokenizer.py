@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 WORDS = ("<eos>", "<sep>", "<unk>", "a", "b", "c", "d", "e")
 
 
-def save_word_tokenizer(folder, *, size=len(WORDS), **special):
+def save_word_tokenizer(folder, *, size=8, **special):
   """Whole words; "a" is 3, "b" is 4, ...; unknown words are 2."""
   vocabulary = {word: i for i, word in enumerate(WORDS)}
   vocabulary |= {f"w{i}": i for i in range(len(WORDS), size)}

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from hpgrain.config import (
   base_config,
   check,
-  fill_workdir,
-  markdown,
   parse_arg,
 )
+from hpgrain.config_docs import markdown
 from hpgrain.config_schema import BY_NAME, KEYS, SECTIONS
 from hpgrain.data_paths import SourceEntry
 
@@ -430,25 +429,8 @@ def test_parse_arg_refuses(arg, message):
     parse_arg(arg, size=1, fast=False)
 
 
-def test_fill_workdir_reaches_every_string():
-  config = base_config()
-  config.dataset.data_path = (
-    {"path": "{workdir}/a", "weight": 2},
-    {"path": "/b", "weight": 1},
-  )
-  tokenizer = config.model_assets.tokenizer
-  tokenizer.pretrained_model_name_or_path = "{workdir}/tokenizer"
-  for given_config in (config, check(config)):
-    filled = check(fill_workdir(given_config, "/runs/1"))
-    assert filled.dataset.data_path == (
-      SourceEntry("/runs/1/a", 2),
-      SourceEntry("/b", 1),
-    )
-    path = filled.model_assets.tokenizer.pretrained_model_name_or_path
-    assert path == "/runs/1/tokenizer"
-  assert config.dataset.data_path[0]["path"] == "{workdir}/a"
-
-
 def test_the_table_in_docs_is_up_to_date():
   written = (_ROOT / "docs/config.md").read_text(encoding="utf-8")
-  assert written == markdown(), "run python -m hpgrain.config > docs/config.md"
+  assert written == markdown(), (
+    "run python -m hpgrain.config_docs > docs/config.md"
+  )

@@ -1,6 +1,9 @@
 """The reference against cases worked out by hand."""
 
 import itertools
+import json
+import re
+from pathlib import Path
 
 import corpora
 import numpy as np
@@ -340,3 +343,52 @@ def test_batches_drop_or_pad_the_end_and_start_anywhere():
     "segment_ids": ((4, 1), np.int32),
   }
   np.testing.assert_array_equal(made["labels"][:, 0], [9, 10, 11, 12])
+
+
+def documented(kind):
+  """The vectors of one kind in docs/orders.md."""
+  page = Path(__file__).parents[1] / "docs" / "orders.md"
+  found = re.findall(rf"```json {kind}\n(.*?)```", page.read_text(), re.DOTALL)
+  return [vector for block in found for vector in json.loads(block)]
+
+
+def test_documented_keys_permutations_and_offsets():
+  for *name, hexadecimal in documented("key"):
+    words = reference.key(*name)
+    made = b"".join(word.to_bytes(8, "little") for word in words)
+    assert made.hex() == hexadecimal
+  for name, size, images in documented("permute"):
+    words = reference.key(*name)
+    assert [
+      reference.permute(i, size, words) for i in range(len(images))
+    ] == images
+  for name, slack, offset in documented("offset"):
+    assert reference.epoch_offset(reference.key(*name), slack) == offset
+
+
+def test_documented_spans():
+  lengths = [5, 3, 0, 4, 6]
+  corpus = reference.Corpus([[0] * n for n in lengths], [*range(5)])
+  rows = gpt(corpus, name="a", shuffle=True)
+  spans = documented("spans")
+  assert len(spans) == 16
+  assert [list(rows.span(i)) for i in range(16)] == spans
+
+
+def test_documented_blends():
+  for weights, sources in documented("blend"):
+    got = located(weights, len(sources))
+    assert [source for source, _ in got] == sources
+  for weights, g, source, k in documented("locate"):
+    assert reference.Tree(weights).locate(g) == (source, k)
+
+
+def test_documented_mock_rows():
+  for seed, split, vocab_size, i, tokens in documented("mock"):
+    source = reference.Mock(
+      seq_length=len(tokens) - 1,
+      seed=seed,
+      split_name=split,
+      vocab_size=vocab_size,
+    )
+    assert source.row(i).tokens == tokens

@@ -264,6 +264,24 @@ def check_ends(
   return end
 
 
+def takes_modes(
+  layout: IndexLayout, multimodal: bool | None, path: str
+) -> bool:
+  """Whether modes are to be read: as demanded, or where there are some.
+
+  Raises:
+    ValueError: `multimodal` is True, but the file has no modes.
+  """
+  # Without a sequence there is no mode to miss.
+  if multimodal and layout.num_sequences and not layout.has_modes:
+    raise ValueError(
+      f"{path} has no modes, but multimodal=True demands them. Leave "
+      "multimodal out, or write the pair with IndexedWriter(..., "
+      "multimodal=True)."
+    )
+  return layout.has_modes if multimodal is None else multimodal
+
+
 def _read_int(fd: int, offset: int, dtype: np.dtype) -> int:
   data = os.pread(fd, dtype.itemsize, offset)
   return int.from_bytes(data, "little", signed=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hpgrain import _kernels
 from hpgrain.sources import (
   corpus_digest,
   index_checks,
@@ -71,16 +72,8 @@ class IndexedReader:
       self._used_bytes = index_file.check_ends(
         self._layout, idx_fd, self._stamp.bin_bytes, self._prefix
       )
-    # Without a sequence there is no mode to miss.
-    has_modes = self._layout.has_modes or not len(self)
-    if multimodal and not has_modes:
-      raise ValueError(
-        f"{index_file.idx_path(self._prefix)} has no modes, but "
-        "multimodal=True demands them. Leave multimodal out, or write the "
-        "pair with IndexedWriter(..., multimodal=True)."
-      )
-    self._with_modes = (
-      self._layout.has_modes if multimodal is None else multimodal
+    self._with_modes = index_file.takes_modes(
+      self._layout, multimodal, index_file.idx_path(self._prefix)
     )
     self._closed = False
     self._register()
@@ -152,15 +145,13 @@ class IndexedReader:
       return self.get(index)
     if not self._use_mmap:
       raise ValueError(
-        f"{self._prefix}: slices are views of a mapped .bin, but this reader "
-        "was opened with mmap=False. Read sequences one by one, or open it "
-        "with mmap=True."
+        f"{self._prefix} was opened with mmap=False, but slices are views of "
+        "a mapped .bin. Read one by one, or open it with mmap=True."
       )
     first, last, step = index.indices(len(self))
     if step != 1:
       raise ValueError(
-        f"{self._prefix}: a slice must be contiguous, got step {step}. "
-        "Leave the step out."
+        f"{self._prefix}: a slice must be contiguous, got step {step}."
       )
     return [self.get(i) for i in range(first, last)]
 
@@ -198,9 +189,9 @@ class IndexedReader:
         f"{self._prefix}: sequence {sequence} has {num_tokens} tokens, got "
         f"offset={offset} and length={length}. Ask for tokens inside it."
       )
-    start += begin * self.dtype.itemsize
-    num_bytes = count * self.dtype.itemsize
-    return pair.read(start, num_bytes).view(self.dtype)
+    itemsize = self.dtype.itemsize
+    data = pair.read(start + begin * itemsize, count * itemsize)
+    return data.view(self.dtype)
 
   def verify(self) -> None:
     """Reads the whole `.idx` and checks what opening could not.
@@ -216,23 +207,18 @@ class IndexedReader:
     index_checks.check_documents(self.document_indices, len(self), self._prefix)
 
   def token_blocks(self) -> Iterator[np.ndarray]:
-    """All tokens in order, in 1-D arrays of some megabytes.
-
-    For a pair that `verify` has found sound.
-    """
+    """All tokens of a sound pair, in order, some megabytes at a time."""
     pair = self._pair()
     for start in range(0, self._used_bytes, _COPY_BYTES):
       num_bytes = min(_COPY_BYTES, self._used_bytes - start)
       yield pair.read(start, num_bytes).view(self.dtype)
 
-  def token_file(self) -> Any:
-    """The pair as the C++ kernels take it: a `_kernels.TokenFile`.
+  def token_file(self) -> _kernels.TokenFile:
+    """The pair as the C++ kernels take it.
 
     It keeps the pair open while it lives, so it is to be asked for anew for
     every batch; while the pair stays open the same object is returned.
     """
-    from hpgrain import _kernels
-
     pair = self._pair()
     if pair.token_file is None:
       tokens: Any = pair.tokens
@@ -251,8 +237,7 @@ class IndexedReader:
   def content_digest(self) -> str:
     """32 hex digits that tell this corpus from another, in O(1).
 
-    Made from sizes, header and sampled blocks (`corpus_digest`); where the
-    files lie and when they were written does not enter.
+    Made from sizes and sampled blocks (`corpus_digest`), not from the path.
     """
     with mappings.pair_descriptors(self._path) as (idx_fd, bin_fd):
       mappings.check_stamp(

@@ -47,6 +47,8 @@ def read_texts(
     number = offset = 0
     for line_number, line in enumerate(file, start=1):
       start, offset = offset, offset + len(line)
+      if offset > size:
+        raise ValueError(_changed(name, size, offset))
       if line_number == 1:
         if line.startswith(_GZIP):
           raise ValueError(
@@ -66,12 +68,16 @@ def read_texts(
           f" {start}) {error}"
         ) from None
       yield TextRecord(text=text, number=number, end=offset)
-    changed = os.fstat(file.fileno()).st_size
-    if not offset == size == changed:
-      raise ValueError(
-        f"{name} changed while it was read: {size} bytes at first, {changed}"
-        f" now, {offset} read. Wait until it is written, then run again."
-      )
+    now = os.fstat(file.fileno()).st_size
+    if not offset == size == now:
+      raise ValueError(_changed(name, size, now))
+
+
+def _changed(name: str, size: int, now: int) -> str:
+  return (
+    f"{name} changed while it was read: it had {size} bytes at first, then"
+    f" {now}. Wait until it is written, then run again."
+  )
 
 
 class _BadRecordError(Exception):
@@ -81,7 +87,7 @@ class _BadRecordError(Exception):
 def _text(line: bytes, key: str) -> str:
   """The text under `key` in one line of the file."""
   try:
-    decoded = line.decode("utf-8")
+    decoded = line.rstrip(b"\r\n").decode("utf-8")
   except UnicodeDecodeError as error:
     raise _BadRecordError(
       f"is not UTF-8: byte 0x{line[error.start]:02x} at {error.start} bytes"
@@ -90,8 +96,9 @@ def _text(line: bytes, key: str) -> str:
   try:
     record = json.loads(decoded)
   except json.JSONDecodeError as error:
+    what = error.msg.removesuffix(" at").removesuffix(" starting")
     raise _BadRecordError(
-      f"is not JSON: {error.msg} at character {error.pos} of the record. Each"
+      f"is not JSON: {what} at character {error.pos} of the record. Each"
       " line must hold one whole JSON object."
     ) from None
   except (ValueError, RecursionError):

@@ -1,0 +1,137 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from corpora import write_pair
+
+from hpgrain import GPTSamples, MockSamples, index
+from hpgrain.order import permutation_key, permute
+
+_DOC = (Path(__file__).parents[1] / "docs/orders.md").read_text("utf-8")
+
+
+def _vectors(name):
+  (block,) = re.findall(rf"```json {name}\n(.*?)```", _DOC, re.DOTALL)
+  return json.loads(block)
+
+
+def test_the_documents_blocks_are_all_checked():
+  names = re.findall(r"```json (\w+)", _DOC)
+  source = Path(__file__).read_text("utf-8")
+  checked = re.findall(r'_vectors\("(\w+)"\)', source)
+  assert sorted(names) == sorted(checked)
+
+
+def test_keys_are_the_documents():
+  for seed, name, epoch, expected in _vectors("key"):
+    assert permutation_key(seed, name, epoch).hex() == expected
+
+
+def test_permutations_are_the_documents():
+  for name, size, expected in _vectors("permute"):
+    where = np.arange(len(expected))
+    found = permute(where, size, key=permutation_key(*name))
+    assert found.tolist() == expected
+
+
+def test_offsets_are_the_documents(tmp_path):
+  # One row of slack + 1 tokens, and as many left over as the slack.
+  for (seed, name, epoch), slack, expected in _vectors("offset"):
+    prefix = write_pair(tmp_path / "c", [[[7] * (2 * slack + 1)]])
+    samples = GPTSamples(
+      prefix,
+      seq_length=slack + 1,
+      seed=seed,
+      name=name,
+      add_extra_token=False,
+    )
+    assert len(samples) == 1
+    assert samples.plan(epoch).offset.tolist() == [expected]
+
+
+def test_spans_are_the_documents(tmp_path):
+  lengths = (5, 3, 0, 4, 6)
+  prefix = write_pair(tmp_path / "a", [[[7] * length] for length in lengths])
+  begins = np.cumsum([0, *lengths])
+  samples = GPTSamples(prefix, seq_length=4, seed=0)
+  for row, expected in enumerate(_vectors("spans")):
+    plan = samples.plan(row)
+    begin = begins[plan.sequence[0]] + plan.offset[0]
+    assert [begin, begin + plan.length.sum()] == expected
+
+
+def test_blends_are_the_documents():
+  for weights, expected in _vectors("blend"):
+    source, k = index.StableBlend(weights).locate(np.arange(len(expected)))
+    assert source.tolist() == expected
+    for i in set(expected):
+      assert k[source == i].tolist() == list(range(expected.count(i)))
+
+
+def test_far_blend_rows_are_the_documents():
+  for weights, g, source, k in _vectors("locate"):
+    found = index.StableBlend(weights).locate(np.array([g]))
+    assert [int(found[0][0]), int(found[1][0])] == [source, k]
+
+
+def test_mock_rows_are_the_documents():
+  for seed, split, vocab_size, row, expected in _vectors("mock"):
+    samples = MockSamples(
+      seq_length=4,
+      seed=seed,
+      vocab_size=vocab_size,
+      split_index=("train", "valid", "test").index(split),
+    )
+    assert samples.read(samples.plan(row))[0].tolist() == expected
+
+
+def test_a_key_tells_seed_name_and_epoch_apart():
+  keys = {
+    permutation_key(seed, name, epoch)
+    for seed in (0, 1, 11)
+    for name in ("a", "1", "1,a")
+    for epoch in (0, 1, 11)
+  }
+  assert len(keys) == 27
+
+
+def test_numpy_seeds_give_the_key_of_their_value():
+  assert permutation_key(np.int64(3), "a", np.int64(2)) == permutation_key(
+    3, "a", 2
+  )
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 255, 256, 257, 1000])
+def test_a_permutation_reaches_every_index_once(size):
+  found = permute(np.arange(size), size, key=permutation_key(5, "x", 0))
+  assert sorted(found.tolist()) == list(range(size))
+
+
+def test_permute_keeps_the_form_of_its_argument():
+  key = permutation_key(0, "a", 0)
+  assert permute(0, 5, key=key) == 3
+  assert isinstance(permute(0, 5, key=key), int)
+  assert permute([0, 1], 5, key=key).tolist() == [3, 4]
+  assert permute(np.array([[0], [1]]), 5, key=key).tolist() == [[3], [4]]
+  assert permute(np.empty(0, np.int64), 5, key=key).shape == (0,)
+  assert permute(np.arange(10)[::5], 10, key=key).tolist() == [7, 3]
+
+
+def test_permute_refuses_what_it_cannot_permute():
+  key = permutation_key(0, "a", 0)
+  with pytest.raises(IndexError, match="5"):
+    permute(5, 5, key=key)
+  with pytest.raises(IndexError, match="-1"):
+    permute(-1, 5, key=key)
+  with pytest.raises(ValueError, match="size"):
+    permute(0, 0, key=key)
+  with pytest.raises(ValueError, match="16"):
+    permute(0, 5, key=b"short")
+
+
+def test_the_public_index_module_has_the_functions():
+  assert index.permute is permute
+  assert index.permutation_key is permutation_key
+  assert index.split_bounds("1", 3) == [(0, 3), None, None]

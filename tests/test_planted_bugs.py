@@ -1,0 +1,132 @@
+"""Bugs planted in hpgrain: the promise's own test must find every one.
+
+Each is a mistake that a loader can easily have. It is planted by replacing
+one function, and the very property of `test_promise` is run, with the number
+of examples it has there.
+"""
+
+import dataclasses
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+import test_promise
+from promise import Leg, Mismatch, Recipe, SourceRecipe, check
+
+from hpgrain import gather, loader, samples, shard
+from hpgrain.records import PAD_ID
+
+
+def rows_by_process_index(monkeypatch):
+  """A process takes the next rows in order of its index, not of its mesh."""
+  batch_layout = shard.batch_layout
+
+  def planted(sharding, **arguments):
+    layout = batch_layout(sharding, **arguments)
+    blocks = sorted({part.rows for part in layout.shards})
+    height = blocks[0][1] - blocks[0][0]
+    first = jax.process_index() * len(blocks) * height
+    moved = {}
+    for i, block in enumerate(blocks):
+      begin = (first + i * height) % layout.shape[0]
+      moved[block] = (begin, begin + height)
+    shards = [
+      dataclasses.replace(part, rows=moved[part.rows]) for part in layout.shards
+    ]
+    return dataclasses.replace(layout, shards=tuple(shards))
+
+  monkeypatch.setattr(shard, "batch_layout", planted)
+
+
+def window_one_short(monkeypatch):
+  """The token after a window, its last position's label, is not read."""
+  read_rows = gather.read_rows
+
+  def planted(plans, *, columns, **arguments):
+    begin, end = columns
+    short = read_rows(plans, columns=(begin, end - 1), **arguments)
+    return np.pad(short, ((0, 0), (0, 1)), constant_values=PAD_ID)
+
+  monkeypatch.setattr(gather, "read_rows", planted)
+
+
+def boundary_one_off(monkeypatch):
+  """Documents begin one position later than they do."""
+  segments = gather.segments
+
+  def planted(plans):
+    made = segments(plans)
+    later = np.where(made.starts > 0, made.starts + 1, 0)
+    return dataclasses.replace(made, starts=later)
+
+  monkeypatch.setattr(gather, "segments", planted)
+
+
+def epoch_left_out_of_the_key(monkeypatch):
+  """Every epoch has the order of the first."""
+  permutation_key = samples.permutation_key
+
+  def planted(seed, name, epoch):
+    del epoch
+    return permutation_key(seed, name, 0)
+
+  monkeypatch.setattr(samples, "permutation_key", planted)
+
+
+def state_one_batch_ahead(monkeypatch):
+  """The state is that of the batch made last, not of the one handed out."""
+  get_state = loader.LoaderIterator.get_state
+
+  def planted(self):
+    state = get_state(self)
+    return {**state, "rows": state["rows"] + self._spec.layout.shape[0]}
+
+  monkeypatch.setattr(loader.LoaderIterator, "get_state", planted)
+
+
+PLANTED = (
+  rows_by_process_index,
+  window_one_short,
+  boundary_one_off,
+  epoch_left_out_of_the_key,
+  state_one_batch_ahead,
+)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_promise_s_test_finds(plant, monkeypatch):
+  plant(monkeypatch)
+  # As in test_promise, but that the first example found is enough.
+  prove = hypothesis.settings(
+    phases=(hypothesis.Phase.generate,),
+    report_multiple_bugs=False,
+    database=None,
+  )(hypothesis.given(test_promise.cases(kind="gpt"))(test_promise.check_case))
+  with pytest.raises(Mismatch, match="leg"):
+    prove()
+
+
+# One small run for each bug, so that a find does not hang on the examples.
+RECIPE = Recipe(
+  kind="gpt", sources=(SourceRecipe(seed=1, rows=5, slack=3),), seq_length=8
+)
+RUN = (
+  Leg(
+    axes=(("data", 2), ("cp", 2), ("tp", 2)),
+    batch_size=4,
+    num_batches=2,
+    # The process of index 0 holds the last rows.
+    processes=(1, 1, 1, 1, 0, 0, 0, 0),
+  ),
+  Leg(axes=(("data", 4), ("cp", 2)), batch_size=4, num_batches=2),
+)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_small_run_finds_it_and_passes_without_it(plant, tmp_path):
+  with pytest.MonkeyPatch.context() as patch:
+    plant(patch)
+    with pytest.raises(Mismatch, match="leg"):
+      check(RECIPE, RUN, tmp_path)
+  assert check(RECIPE, RUN, tmp_path) == 4
