@@ -148,8 +148,9 @@ def in_turn(
 
 def missing(row: str, work: str, peer: str, goal: str) -> Row:
   """The row of a peer that is not installed."""
-  return Row(row, work, "", f"{peer}: not installed (extra `bench`)", "", goal,
-             None)
+  return Row(
+    row, work, "", f"{peer}: not installed (extra `bench`)", "", goal, None
+  )
 
 
 def is_installed(module: str) -> bool:

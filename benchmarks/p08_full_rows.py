@@ -21,9 +21,7 @@ _NUM_ROWS = 8
 _WORK = "full rows with resets, seq 4096, batches of 8, a row"
 
 
-def measure(
-  folder: Path, options: argparse.Namespace
-) -> Iterator[common.Row]:
+def measure(folder: Path, options: argparse.Namespace) -> Iterator[common.Row]:
   """Yields ours against Megatron, and against its own reading of tokens."""
   prefix = common.write_corpus(folder, num_documents=options.documents)
   samples = GPTSamples(
@@ -67,4 +65,4 @@ def measure(
 
 
 if __name__ == "__main__":
-  common.run(measure, documents=200_000, batches=100, repeats=15)
+  common.run(measure, documents=1_000_000, batches=500, repeats=11)

@@ -27,8 +27,8 @@ void Check(const FieldsInput& in, const FieldsConfig& config,
   if (out.input_ids.size < size || out.labels.size < size ||
       out.position_ids.size < size || out.segment_ids.size < size ||
       out.loss_mask.size < size) {
-    ThrowInvalid("the outputs must hold at least ", in.num_rows, " rows of ", width,
-                 " positions.");
+    ThrowInvalid("the outputs must hold at least ", in.num_rows, " rows of ",
+                 width, " positions.");
   }
   const int64_t num_starts = in.starts.size;
   if (in.row_splits.size != in.num_rows + 1 || in.lengths.size != in.num_rows ||

@@ -26,7 +26,8 @@ struct Run {
 // no exit, so that it becomes wide instructions: a bad id sets the sign bit
 // of either term, and is looked for afterwards.
 template <typename T>
-inline __attribute__((always_inline)) bool Convert(const uint8_t* in, int64_t count, int64_t limit, int32_t* out) {
+inline __attribute__((always_inline)) bool Convert(
+    const uint8_t* in, int64_t count, int64_t limit, int32_t* out) {
   if constexpr (sizeof(T) == 8) {
     int64_t bad = 0;
     for (int64_t i = 0; i < count; ++i) {

@@ -75,9 +75,10 @@ void PieceWalk::CutOne(int64_t sequence, int64_t begin, int64_t count,
   } else {
     // Bytes first: a pointer that is not a whole number of tokens away means
     // a damaged index, not a token cut in two.
-    const int64_t bytes = file_.Pointer(first_) + begin * file_.item_size -
-                          file_.Pointer(sequence);
-    if (bytes % file_.item_size != 0) {
+    const int64_t target = file_.Pointer(first_) + begin * file_.item_size;
+    int64_t bytes = 0;
+    if (__builtin_sub_overflow(target, file_.Pointer(sequence), &bytes) ||
+        bytes % file_.item_size != 0) {
       ThrowInvalid("sequence ", sequence, " begins at byte ",
                    file_.Pointer(sequence), ", not a whole number of ",
                    file_.item_size, "-byte tokens from byte ",

@@ -30,6 +30,11 @@ from hpgrain.records import (
   Segments,
 )
 
+# All fields have items of this size; devices want them at such addresses.
+_ITEM_BYTES = 4
+_LINE_BYTES = 64
+_LINE_ITEMS = _LINE_BYTES // _ITEM_BYTES
+
 
 @dataclasses.dataclass(frozen=True)
 class FieldOptions:
@@ -87,10 +92,7 @@ def make_fields(
     The five fields of `records.BATCH_DTYPES`, each [num_rows, end - begin].
   """
   begin, end = window
-  fields = {
-    name: np.empty((num_rows, end - begin), dtype)
-    for name, dtype in BATCH_DTYPES.items()
-  }
+  fields = _empty_fields(num_rows, end - begin)
   _kernels.make_fields(
     tokens,
     begin,
@@ -115,12 +117,27 @@ def make_padding(
 ) -> dict[str, np.ndarray]:
   """Makes positions [begin, end) of rows that are padding throughout."""
   begin, end = window
-  fields = {
-    name: np.empty((num_rows, end - begin), dtype)
-    for name, dtype in BATCH_DTYPES.items()
-  }
+  fields = _empty_fields(num_rows, end - begin)
   _fill_padding(fields, window, 0)
   return fields
+
+
+def _empty_fields(num_rows: int, num_positions: int) -> dict[str, np.ndarray]:
+  """Makes the five fields in one block of memory that nobody else has.
+
+  Each begins on a multiple of 64 bytes: a CPU device then takes the memory
+  as it is, where another alignment would cost a copy.
+  """
+  size = num_rows * num_positions
+  step = -(-size // _LINE_ITEMS) * _LINE_ITEMS
+  block = np.empty(len(BATCH_DTYPES) * step + _LINE_ITEMS, np.int32)
+  first = -block.ctypes.data % _LINE_BYTES // _ITEM_BYTES
+  return {
+    name: block[first + i * step :][:size]
+    .view(dtype)
+    .reshape(num_rows, num_positions)
+    for i, (name, dtype) in enumerate(BATCH_DTYPES.items())
+  }
 
 
 def _fill_padding(

@@ -20,6 +20,8 @@ from hpgrain.records import (
   Segments,
 )
 
+_FIRST_SOURCE = np.zeros(1, np.int32)
+
 
 class TokenSource(Protocol):
   """What rows are read from: a named corpus of token sequences."""
@@ -56,9 +58,8 @@ def _files(
 ) -> tuple[np.ndarray, list[_kernels.TokenFile]]:
   """Returns the numbers of the sources that the plans use, and their files."""
   if len(sources) == 1:
-    used = np.zeros(1, np.int32)
-  else:
-    used = np.unique(plans.source)
+    return _FIRST_SOURCE, [sources[0].token_file()]
+  used = np.unique(plans.source)
   return used, [sources[i].token_file() for i in used]
 
 
@@ -139,17 +140,8 @@ def find_token(
 
 def segments(plans: RowPlans) -> Segments:
   """Returns where the documents of each row begin, from the plan alone."""
-  ends = np.zeros(len(plans.length) + 1, np.int64)
-  np.cumsum(plans.length, out=ends[1:])
-  row_begins = ends[plans.row_splits]
-  pieces = np.diff(plans.row_splits)
-  begins = ends[:-1] - np.repeat(row_begins[:-1], pieces)
-  marks = np.zeros(len(plans.length) + 1, np.int64)
-  np.cumsum(plans.boundary, out=marks[1:])
   return Segments(
-    row_splits=marks[plans.row_splits],
-    starts=begins[plans.boundary],
-    lengths=np.diff(row_begins),
+    *_kernels.find_segments(plans.row_splits, plans.length, plans.boundary)
   )
 
 

@@ -184,17 +184,24 @@ def build_splits(
       ' is_dataset_from_mr=True, or simple_blend="no".'
     )
 
+  def sources_of(path: Any, key: str) -> list[SourceSpec]:
+    specs = parse_data_path(path, key=key)
+    if simple_blend in ("inter", "intra") and isinstance(path, str):
+      # A folder's files all weigh 1; nobody gave them weights to refuse.
+      return [dataclasses.replace(spec, weight=None) for spec in specs]
+    return specs
+
   # (sources, split weights, split index) of each split, or None.
   wanted: list[tuple[list[SourceSpec], str, int] | None] = []
   if data_path is not None:
-    specs = parse_data_path(data_path)
+    specs = sources_of(data_path, "data_path")
     for i, weight in enumerate(parse_split(split)):
       wanted.append((specs, split, i) if weight else None)
   else:
     for name, path in zip(SPLIT_NAMES, paths):
       key = f"{name}_data_path"
       wanted.append(
-        None if path is None else (parse_data_path(path, key=key), _WHOLE, 0)
+        None if path is None else (sources_of(path, key), _WHOLE, 0)
       )
 
   set_max_open_files(max_open_files)

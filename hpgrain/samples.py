@@ -49,8 +49,9 @@ def check_rows(rows: np.ndarray | Sequence[int]) -> np.ndarray:
     IndexError: for a negative row.
   """
   rows = np.ascontiguousarray(rows, np.int64)
-  if rows.size and rows.min() < 0:
-    raise IndexError(f"Rows count from 0, got row {rows.min()}.")
+  lowest = np.minimum.reduce(rows, axis=None, initial=0)
+  if lowest < 0:
+    raise IndexError(f"Rows count from 0, got row {lowest}.")
   return rows
 
 
@@ -231,9 +232,11 @@ class GPTSamples(grain.MapDataset):
       ValueError: for a split too small for one row, or sequences that do not
         lie back to back.
     """
-    rows = check_rows(rows)
+    rows = np.ascontiguousarray(rows, np.int64)
     if not self.rows_per_epoch:
+      check_rows(rows)
       raise ValueError(self._too_small())
+    # The kernels refuse a negative row in the words of `check_rows`.
     # All at once: a batch over a tiny split may need thousands.
     while self._rows.missing_epoch(rows) >= 0:
       for epoch in np.unique(rows // self.rows_per_epoch).tolist():

@@ -195,9 +195,10 @@ def place(
 ) -> dict[str, jax.Array]:
   """Puts each shard's fields on its devices and joins them to global arrays.
 
-  No collective is run, so any thread may call it: each device gets its own
-  transfer, and the global array is assembled from what is here. On CPU the
-  arrays may share memory with `parts`, which must not be written again.
+  No collective is run, so any thread may call it: each device takes the
+  rectangle it holds, and the global array is assembled from what is here. On
+  CPU the arrays may share memory with `parts`, which must not be written
+  again.
 
   Args:
     layout: of the batch.
@@ -206,17 +207,20 @@ def place(
   Returns:
     The fields as global arrays of layout.shape.
   """
-  names = list(parts[0])
-  values, devices = [], []
-  for name in names:
-    for shard, fields in zip(layout.shards, parts):
-      values.extend([fields[name]] * len(shard.devices))
-      devices.extend(shard.devices)
-  placed = jax.device_put(values, devices)
-  step = len(placed) // len(names)
+  # A rectangle is known by its first row and position.
+  held = {
+    (part.rows[0], part.window[0]): fields
+    for part, fields in zip(layout.shards, parts)
+  }
   return {
-    name: jax.make_array_from_single_device_arrays(
-      layout.shape, layout.sharding, placed[i * step : (i + 1) * step]
+    name: jax.make_array_from_callback(
+      layout.shape,
+      layout.sharding,
+      # `start` is None where the mesh does not split that dimension.
+      lambda index, name=name: held[index[0].start or 0, index[1].start or 0][
+        name
+      ],
+      dtype=field.dtype,
     )
-    for i, name in enumerate(names)
+    for name, field in parts[0].items()
   }

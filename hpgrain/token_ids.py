@@ -5,7 +5,7 @@ plain numbers of data_config must agree; what none of them knows stays None.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hpgrain.manifest import Manifest
@@ -76,22 +76,3 @@ def resolve(
   special = (info.eod_id, info.eos_id, info.bos_id)
   pad = None if info.pad_id in special else info.pad_id
   return TokenIds(info.vocab_size, info.eod_id, pad)
-
-
-def packed_lengths(
-  manifests: Mapping[str, Manifest], names: Sequence[str]
-) -> dict[str, int]:
-  """Returns what each source with a manifest was cut to; absent if it was not.
-
-  Args:
-    manifests: by source name.
-    names: the sources to look at.
-
-  Returns:
-    name -> tokens a record.
-  """
-  return {
-    name: manifests[name].pack_to_seq_len + 1
-    for name in names
-    if name in manifests and manifests[name].pack_to_seq_len is not None
-  }

@@ -36,6 +36,10 @@ class Mismatch(AssertionError):
   """A batch is not the one the rules give."""
 
 
+class NoRows(Exception):
+  """The recipe's corpora are too small for what it asks of them."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SourceRecipe:
   """One corpus: how large, of which tokens, how weighted."""
@@ -158,19 +162,22 @@ def move(prefixes: Sequence[str], folder: Path) -> list[str]:
   return [str(folder / Path(prefix).name) for prefix in prefixes]
 
 
-def reference_rows(recipe: Recipe, prefixes: Sequence[str]) -> reference.Rows:
-  """The rows as the rules have them."""
+def reference_sources(
+  recipe: Recipe, prefixes: Sequence[str]
+) -> list[reference.Source]:
+  """The sources of the split that the recipe asks for."""
   train = recipe.which == "train"
-  common: dict[str, Any] = {"seed": recipe.seed}
   if recipe.kind == "mock":
-    return reference.Mock(
-      **common,
-      seq_length=recipe.seq_length,
-      split_name=recipe.which,
-      vocab_size=VOCAB_SIZE,
-      extra=recipe.extra,
-    )
-  members: list[reference.Source] = []
+    return [
+      reference.Mock(
+        seed=recipe.seed,
+        seq_length=recipe.seq_length,
+        split_name=recipe.which,
+        vocab_size=VOCAB_SIZE,
+        extra=recipe.extra,
+      )
+    ]
+  made: list[reference.Source] = []
   for source, prefix in zip(recipe.sources, prefixes, strict=True):
     corpus = reference.read_corpus(prefix)
     count = len(corpus.sequences)
@@ -178,16 +185,16 @@ def reference_rows(recipe: Recipe, prefixes: Sequence[str]) -> reference.Rows:
     if recipe.split is not None:
       index = reference.SPLIT_NAMES.index(recipe.which)
       bounds = reference.split_bounds(recipe.split, count)[index]
-    options = {
-      **common,
+    options: dict[str, Any] = {
+      "seed": recipe.seed,
       "name": source.name or Path(prefix).name,
       "bounds": bounds,
       "shuffle": train,
     }
     if recipe.kind == "precut":
-      members.append(reference.PreCut(corpus, eod=EOD, **options))
+      made.append(reference.PreCut(corpus, eod=EOD, **options))
     else:
-      members.append(
+      made.append(
         reference.GPT(
           corpus,
           seq_length=recipe.seq_length,
@@ -196,14 +203,37 @@ def reference_rows(recipe: Recipe, prefixes: Sequence[str]) -> reference.Rows:
           **options,
         )
       )
-  if len(members) == 1:
-    return members[0]
+  return made
+
+
+def reference_rows(recipe: Recipe, prefixes: Sequence[str]) -> reference.Rows:
+  """The rows as the rules have them."""
+  sources = reference_sources(recipe, prefixes)
+  if len(sources) == 1:
+    return sources[0]
   if recipe.simple_blend == "inter":
-    return reference.Inter(members)
+    return reference.Inter(sources)
   if recipe.simple_blend == "intra":
-    return reference.Intra(members)
+    return reference.Intra(sources)
   weights = [source.weight for source in recipe.sources]
-  return reference.Blend(members, None if None in weights else weights)
+  return reference.Blend(sources, None if None in weights else weights)
+
+
+def require_rows(recipe: Recipe, prefixes: Sequence[str]) -> None:
+  """Raises NoRows if a split that is built has too little data for a row."""
+  if recipe.kind == "mock":
+    return
+  wanted = {recipe.which}
+  if recipe.split and reference.split_bounds(recipe.split, 1)[0]:
+    wanted.add("train")
+  for which in wanted:
+    split = dataclasses.replace(recipe, which=which)
+    sizes = [
+      source.rows_per_epoch for source in reference_sources(split, prefixes)
+    ]
+    weighted = recipe.sources[0].weight is not None
+    if not (all(sizes) if weighted else any(sizes)):
+      raise NoRows(f"{which} has {sizes} rows")
 
 
 def data_path(recipe: Recipe, prefixes: Sequence[str]) -> Any:
@@ -441,8 +471,10 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
 
   Raises:
     Mismatch: at the first batch that is not the reference's.
+    NoRows: if there is nothing to compare.
   """
   prefixes = write_sources(recipe, folder)
+  require_rows(recipe, prefixes)
   rows = reference_rows(recipe, prefixes)
   row, state, compared = recipe.first_row, None, 0
   for number, leg in enumerate(legs):

@@ -328,17 +328,21 @@ class Tree:
 
 
 class Blend:
-  """Sources blended by weights."""
+  """Sources blended by weights, or each whole where there are none."""
 
   def __init__(
     self, sources: Sequence[Source], weights: Sequence[float] | None = None
   ):
     self.sources = list(sources)
     self.weights = weights
-    self.tree = Tree(weights or [source.rows_per_epoch for source in sources])
+    # Without weights a source that has no row has no share.
+    sizes = [source.rows_per_epoch for source in sources]
+    self.drawn = [i for i, size in enumerate(sizes) if weights or size]
+    self.tree = Tree(weights or [sizes[i] for i in self.drawn])
 
   def locate(self, g: int) -> tuple[int, int]:
-    return self.tree.locate(g)
+    leaf, k = self.tree.locate(g)
+    return self.drawn[leaf], k
 
   def row(self, i: int) -> Row:
     source, k = self.locate(i)

@@ -239,7 +239,7 @@ def test_fields_are_fresh_arrays():
 
 
 def test_masking_the_end_of_documents_needs_its_id():
-  with pytest.raises(ValueError, match=r"eod_mask_loss needs the end.* eod_id"):
+  with pytest.raises(ValueError, match=r"eod_mask_loss needs the end.*eod_id"):
     FieldOptions(eod_mask_loss=True)
 
 

@@ -172,7 +172,7 @@ def test_a_value_in_a_sections_place_is_refused():
     ("training__train_iters", 0, r"of at least 1, got 0\.$"),
     ("dataloader__consumed_samples", -1, r"of at least 0, got -1\.$"),
     ("dataloader__epochs", 0, r"epochs must be an int of at least 1, got 0"),
-    ("dataloader__prefetch", 0, r"prefetch must be an int of at least 1"),
+    ("dataloader__prefetch", -1, r"prefetch must be an int of at least 0"),
     ("dataset__data_config__seq_length", 2**31, r"at most 2147483646, got 21"),
     ("dataset__data_config__mmap", 1, r"mmap must be True or False, got 1\."),
     ("dataset__data_config__split", 98, r"split must be a string, got 98"),

@@ -326,9 +326,9 @@ def test_stable_rows_refuse_numbers_that_contradict(change, message):
 def test_stable_rows_refuse_a_negative_row_and_another_file():
   _, rows = stable_rows(DAMAGED, seq_length=2)
   small = token_file(twins.Corpus([[1, 2]], [0, 1], 8))
-  with pytest.raises(IndexError, match="row -1 asked for"):
+  with pytest.raises(IndexError, match="Rows count from 0, got row -1"):
     rows.missing_epoch(_int64(-1))
-  with pytest.raises(IndexError, match="row -2 asked for"):
+  with pytest.raises(IndexError, match="Rows count from 0, got row -2"):
     rows.plan(token_file(DAMAGED), _int64(-2), 0)
   with pytest.raises(ValueError, match=r"\[0, 4\) were asked for.* holds 1"):
     plan(rows, small, [0])

@@ -217,6 +217,12 @@ def test_blend_without_weights_gives_every_row_once():
   )
 
 
+def test_blend_without_weights_leaves_out_a_source_without_rows():
+  blend = reference.Blend([Plain(0, 2), Plain(1, 0), Plain(2, 1)])
+  assert blend.num_rows(1) == 3
+  assert first_rows(blend, 3) == [(0, 0), (2, 0), (0, 1)]
+
+
 def test_blend_with_weights_ends_before_an_epoch_too_many():
   # As above rows 1, 4 and 8 are source 0's; its third row is one too many.
   blend = reference.Blend([Plain(0, 2), Plain(1, 100)], [3, 7])

@@ -243,10 +243,10 @@ class _Output:
     self.dropped_tokens = len(joined) - whole
 
   def _write(self, tokens: np.ndarray) -> None:
-    lengths = [len(tokens)] if len(tokens) else []
-    self._writer.add_document(tokens, lengths)
+    # One sequence, or none where there is no token.
+    self._writer.add_document(tokens)
     self.documents += 1
-    self.sequences += len(lengths)
+    self.sequences += bool(len(tokens))
     self.tokens += len(tokens)
 
 

@@ -7,8 +7,9 @@ last few documents (a valid split) too, and a byte limit cuts no topic off.
 
 import dataclasses
 import hashlib
+import itertools
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpgrain.tokenizer import import_transformers
@@ -37,7 +38,7 @@ class Split:
   Attributes:
     library: documents from outside the test folders.
     tests: documents from inside them, or an arbitrary third of all.
-    skipped: files that are not UTF-8 or could not be read.
+    skipped: files met that are not UTF-8 or could not be read.
   """
 
   library: tuple[Document, ...]
@@ -53,40 +54,36 @@ def find_stdlib() -> Path:
 def split_text(folder: Path, *, max_bytes: int) -> Split:
   """Reads `.py` files under a folder, two thirds of the bytes for `library`.
 
+  Each part ends with the document that reaches its bytes.
+
   Raises:
-    ValueError: fewer than two files with text are found.
+    ValueError: there is not text enough for two parts.
   """
   library_bytes = max_bytes * 2 // 3
   tests_bytes = max_bytes - library_bytes
-  library: list[Document] = []
-  tests: list[Document] = []
-  skipped = 0
-  for name in _names(folder):
-    try:
-      # Not read as text: line ends stay as they are in the file.
-      text = (folder / name).read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError):
-      skipped += 1
-      continue
-    within = not _TEST_FOLDERS.isdisjoint(Path(name).parts)
-    (tests if within else library).append((name, text))
-  if _num_bytes(tests) < _ENOUGH_TESTS * tests_bytes:
-    together = sorted(library + tests, key=lambda document: _key(document[0]))
-    tests = together[::3]
-    library = [d for i, d in enumerate(together) if i % 3]
-  split = Split(
-    library=tuple(_first_bytes(library, library_bytes)),
-    tests=tuple(_first_bytes(tests, tests_bytes)),
-    skipped=skipped,
-  )
-  if not _num_bytes(split.library) or not _num_bytes(split.tests):
+  sizes = _sizes(folder)
+  tests = [
+    name for name in sizes if not _TEST_FOLDERS.isdisjoint(Path(name).parts)
+  ]
+  if sum(sizes[name] for name in tests) < _ENOUGH_TESTS * tests_bytes:
+    tests = list(sizes)[::3]
+  others = sizes.keys() - set(tests)
+  library = [name for name in sizes if name in others]
+  library_read, library_skipped = _read(folder, library, library_bytes)
+  tests_read, tests_skipped = _read(folder, tests, tests_bytes)
+  if not all(
+    any(text for _, text in part) for part in (library_read, tests_read)
+  ):
     raise ValueError(
-      f"Found no source text for two corpora under {folder} (a zipped or"
-      " stripped standard library?), only"
-      f" {len(library)} and {len(tests)} files. Use a Python whose standard"
-      " library lies there as .py files."
+      f"Found no source text for two corpora under {folder}, only"
+      f" {len(sizes)} files. Use a Python whose standard library lies there"
+      " as .py files, neither zipped nor stripped."
     )
-  return split
+  return Split(
+    library=library_read,
+    tests=tests_read,
+    skipped=library_skipped + tests_skipped,
+  )
 
 
 def train_tokenizer(split: Split, folder: Path) -> None:
@@ -108,43 +105,55 @@ def train_tokenizer(split: Split, folder: Path) -> None:
     show_progress=False,
   )
   third = _TRAINING_BYTES // 3
-  documents = _first_bytes(split.library, _TRAINING_BYTES - third)
-  documents += _first_bytes(split.tests, third)
-  tokenizer.train_from_iterator((text for _, text in documents), trainer)
-
+  texts = itertools.chain(
+    _training_texts(split.library, _TRAINING_BYTES - third),
+    _training_texts(split.tests, third),
+  )
+  tokenizer.train_from_iterator(texts, trainer)
   import_transformers().PreTrainedTokenizerFast(
     tokenizer_object=tokenizer, eos_token=EOS_TOKEN
   ).save_pretrained(folder)
 
 
-def _names(folder: Path) -> Iterator[str]:
-  """Relative names of the `.py` files to take, by the hash of the name."""
-  names = []
+def _sizes(folder: Path) -> dict[str, int]:
+  """Names of the `.py` files to take, by the hash of the name, and sizes."""
+  sizes = {}
   for path in folder.rglob("*.py"):
     relative = path.relative_to(folder)
-    if not _OTHER_FOLDERS.isdisjoint(relative.parts):
-      continue
-    if path.is_file() and path.stat().st_size <= _LARGEST_FILE:
-      names.append(relative.as_posix())
-  return iter(sorted(names, key=_key))
+    if path.is_file() and _OTHER_FOLDERS.isdisjoint(relative.parts):
+      sizes[relative.as_posix()] = path.stat().st_size
+  names = sorted(
+    (name for name, size in sizes.items() if size <= _LARGEST_FILE),
+    key=lambda name: hashlib.blake2b(name.encode(), digest_size=8).digest(),
+  )
+  return {name: sizes[name] for name in names}
 
 
-def _key(name: str) -> tuple[bytes, str]:
-  return hashlib.blake2b(name.encode(), digest_size=8).digest(), name
-
-
-def _num_bytes(documents: list[Document] | tuple[Document, ...]) -> int:
-  return sum(len(text.encode()) for _, text in documents)
-
-
-def _first_bytes(
-  documents: list[Document] | tuple[Document, ...], limit: int
-) -> list[Document]:
-  """The first documents of a list, until they reach a number of bytes."""
-  taken: list[Document] = []
-  for document in documents:
-    if limit <= 0:
+def _read(
+  folder: Path, names: Sequence[str], num_bytes: int
+) -> tuple[tuple[Document, ...], int]:
+  """Reads files until a number of bytes; counts those that cannot be read."""
+  documents: list[Document] = []
+  skipped = 0
+  for name in names:
+    if num_bytes <= 0:
       break
-    taken.append(document)
-    limit -= len(document[1].encode())
-  return taken
+    try:
+      content = (folder / name).read_bytes()
+      # Not read as text: line ends stay as they are in the file.
+      documents.append((name, content.decode("utf-8")))
+      num_bytes -= len(content)
+    except (OSError, UnicodeDecodeError):
+      skipped += 1
+  return tuple(documents), skipped
+
+
+def _training_texts(
+  documents: Sequence[Document], num_bytes: int
+) -> Iterator[str]:
+  """The texts of the first documents, until a number of bytes."""
+  for _, text in documents:
+    if num_bytes <= 0:
+      return
+    yield text
+    num_bytes -= len(text.encode())

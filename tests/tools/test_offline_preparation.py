@@ -455,7 +455,7 @@ def run(source, out, tokenizer, **options):
 def test_killed_run_leaves_nothing_that_passes_for_a_pair(
   tmp_path, out, bpe_folder
 ):
-  source = write(tmp_path / "long.jsonl", lines(*["def f(x): x"] * 200_000))
+  source = write(tmp_path / "long.jsonl", lines(*["def f(x): x"] * 60_000))
   process = run(source, out, bpe_folder)
   for line in process.stderr:
     if line.startswith("2,048 documents"):

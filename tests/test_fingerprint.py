@@ -1,0 +1,162 @@
+import dataclasses
+import json
+
+import pytest
+
+from hpgrain import fingerprint
+from hpgrain.batch import FieldOptions
+
+_IDENTITY = {
+  "kind": "gpt",
+  "sources": [{"name": "a", "content": "00ff"}],
+  "order": "stable",
+  "shuffle": True,
+  "seed": 3,
+  "seq_length": 8,
+  "add_extra_token": True,
+  "split": "98,1,1",
+  "split_index": 0,
+  "drop_last": True,
+  "weights": [1, 2],
+  "simple_blend": "no",
+}
+
+
+def _differing(identity, options):
+  """The parts whose digests are not those of the plain pipeline."""
+  plain = fingerprint.digests(fingerprint.parts(_IDENTITY, FieldOptions()))
+  other = fingerprint.digests(fingerprint.parts(identity, options))
+  assert plain.keys() == other.keys()
+  return [name for name in plain if plain[name] != other[name]]
+
+
+@pytest.mark.parametrize(
+  "key, value, part",
+  [
+    ("sources", [{"name": "b", "content": "00ff"}], "data"),
+    ("sources", [{"name": "a", "content": "00fe"}], "data"),
+    ("kind", "precut", "data"),
+    ("eod_id", 4, "data"),
+    ("weights", [2, 1], "weights"),
+    ("weights", None, "weights"),
+    ("simple_blend", "inter", "weights"),
+    ("order", "other", "order"),
+    ("shuffle", False, "order"),
+    ("drop_last", False, "order"),
+    ("seed", 4, "seed"),
+    ("seq_length", 9, "seq_length"),
+    ("add_extra_token", False, "seq_length"),
+    ("split", "1,1,1", "split"),
+    ("split_index", 1, "split"),
+  ],
+)
+def test_what_decides_rows_changes_its_part_alone(key, value, part):
+  assert _differing(_IDENTITY | {key: value}, FieldOptions()) == [part]
+
+
+@pytest.mark.parametrize(
+  "options, part",
+  [
+    ({"labels_are_shifted": False}, ["labels"]),
+    ({"mask_boundary_labels": False}, ["labels"]),
+    ({"eod_mask_loss": True, "eod_id": 4}, ["labels"]),
+    ({"reset_position_ids": True}, ["masks"]),
+    ({"reset_attention_mask": False}, ["masks"]),
+    # An id that no option uses decides nothing.
+    ({"eod_id": 4}, []),
+  ],
+)
+def test_every_field_option_is_in_a_part(options, part):
+  assert _differing(_IDENTITY, FieldOptions(**options)) == part
+
+
+def test_no_field_option_is_left_out():
+  names = {field.name for field in dataclasses.fields(FieldOptions)}
+  grouped = fingerprint.parts(
+    _IDENTITY, FieldOptions(eod_mask_loss=True, eod_id=1)
+  )
+  assert names <= grouped["labels"].keys() | grouped["masks"].keys()
+  assert sum(len(part) for part in grouped.values()) == len(_IDENTITY) + len(
+    names
+  )
+
+
+def test_digests_are_short_and_do_not_change():
+  digests = fingerprint.digests(fingerprint.parts(_IDENTITY, FieldOptions()))
+  assert list(digests) == [
+    "data",
+    "weights",
+    "order",
+    "seed",
+    "seq_length",
+    "split",
+    "labels",
+    "masks",
+  ]
+  # Written out: a saved state must be readable by later versions.
+  assert digests["seed"] == "f3a44eae"
+  assert digests["order"] == "cd116e20"
+  assert len(json.dumps(digests)) < 200
+
+
+def test_equal_fingerprints_pass():
+  grouped = fingerprint.parts(_IDENTITY, FieldOptions())
+  saved = json.loads(json.dumps(fingerprint.digests(grouped)))
+  fingerprint.check(saved, grouped)
+  fingerprint.check(saved, grouped, json.loads(json.dumps(grouped)))
+
+
+def test_a_mismatch_names_the_parts_and_their_values():
+  saved_parts = fingerprint.parts(_IDENTITY, FieldOptions())
+  saved = fingerprint.digests(saved_parts)
+  current = fingerprint.parts(
+    _IDENTITY | {"seed": 4, "shuffle": False},
+    FieldOptions(reset_position_ids=True),
+  )
+  with pytest.raises(ValueError, match="makes other rows") as error:
+    fingerprint.check(saved, current)
+  lines = str(error.value).splitlines()
+  assert lines[1:4] == [
+    "  masks (position or attention resets)",
+    "  order (the order of rows)",
+    "  seed (training.seed)",
+  ]
+  assert "Restore with the configuration" in lines[4]
+  with pytest.raises(ValueError, match="saved 3, now 4") as error:
+    fingerprint.check(saved, current, saved_parts)
+  assert str(error.value).splitlines()[1:7] == [
+    "  masks (position or attention resets)",
+    "    reset_position_ids: saved false, now true",
+    "  order (the order of rows)",
+    "    shuffle: saved true, now false",
+    "  seed (training.seed)",
+    "    seed: saved 3, now 4",
+  ]
+
+
+def test_a_long_value_is_cut_short():
+  many = [{"name": f"source {i}", "content": "0" * 32} for i in range(100)]
+  saved_parts = fingerprint.parts(_IDENTITY, FieldOptions())
+  current = fingerprint.parts(_IDENTITY | {"sources": many}, FieldOptions())
+  with pytest.raises(
+    ValueError, match=r"saved .*00ff.*, now .*\.\.\."
+  ) as error:
+    fingerprint.check(fingerprint.digests(saved_parts), current, saved_parts)
+  assert len(str(error.value)) < 1000
+
+
+def test_a_part_of_another_version_is_named():
+  grouped = fingerprint.parts(_IDENTITY, FieldOptions())
+  saved = fingerprint.digests(grouped) | {"packing": "00000000"}
+  with pytest.raises(ValueError, match=r"packing \(unknown to this version\)"):
+    fingerprint.check(saved, grouped)
+  saved = fingerprint.digests(grouped)
+  del saved["masks"]
+  with pytest.raises(ValueError, match=r"  masks \(position"):
+    fingerprint.check(saved, grouped)
+
+
+def test_what_is_no_fingerprint_is_refused():
+  grouped = fingerprint.parts(_IDENTITY, FieldOptions())
+  with pytest.raises(ValueError, match="mapping of parts, got 'abc'"):
+    fingerprint.check("abc", grouped)

@@ -1,0 +1,359 @@
+"""The parts of launch/ by themselves: model, digests, files, times, flags."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh
+from jax.sharding import PartitionSpec as P
+from ml_collections import ConfigDict
+
+from hpgrain.config import base_config
+from hpgrain.records import IGNORE_INDEX
+
+LAUNCH = Path(__file__).parent.parent / "launch"
+sys.path.insert(0, str(LAUNCH))
+
+import digests  # noqa: E402
+import jsonl  # noqa: E402
+import machines  # noqa: E402
+import step_times  # noqa: E402
+import transformer  # noqa: E402
+import vocabulary  # noqa: E402
+
+SHAPE = transformer.Shape(vocabulary=128, layers=2, width=16, heads=2)
+
+
+@pytest.fixture(scope="module")
+def params():
+  return transformer.init(jax.random.key(0), SHAPE)
+
+
+def batch_of(tokens, segment_ids, position_ids=None):
+  """A batch of given rows; labels shifted, nothing after the last."""
+  tokens, segment_ids = jnp.array(tokens), jnp.array(segment_ids)
+  if position_ids is None:
+    position_ids = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+  labels = jnp.pad(tokens[:, 1:], ((0, 0), (0, 1)), constant_values=-100)
+  same = jnp.pad(segment_ids[:, 1:], ((0, 0), (0, 1))) == segment_ids
+  labels = jnp.where(same & (segment_ids > 0), labels, IGNORE_INDEX)
+  return {
+    "input_ids": tokens,
+    "labels": labels,
+    "segment_ids": segment_ids,
+    "position_ids": jnp.array(position_ids),
+    "loss_mask": (labels >= 0).astype(jnp.float32),
+  }
+
+
+def changed(params, first, second, shape=SHAPE):
+  """The positions whose logits differ between two batches of one row."""
+  a, b = (
+    transformer.logits(params, batch, shape=shape) for batch in (first, second)
+  )
+  return np.flatnonzero(np.abs(a - b).max(axis=(0, 2)) > 1e-6).tolist()
+
+
+def test_a_token_reaches_later_positions_of_its_segment_alone(params):
+  segments = [[1, 1, 1, 2, 2, 0]]
+  before = batch_of([[5, 6, 7, 8, 9, 0]], segments)
+  after = batch_of([[5, 60, 7, 8, 9, 0]], segments)
+  assert changed(params, before, after) == [1, 2]
+  after = batch_of([[5, 6, 7, 80, 9, 0]], segments)
+  assert changed(params, before, after) == [3, 4]
+
+
+def test_a_window_ends_what_a_token_reaches():
+  # One layer: more would pass it on from window to window.
+  shape = transformer.Shape(128, layers=1, width=16, heads=2, window=2)
+  params = transformer.init(jax.random.key(0), shape)
+  before = batch_of([[5, 6, 7, 8, 9]], [[1] * 5])
+  after = batch_of([[5, 60, 7, 8, 9]], [[1] * 5])
+  assert changed(params, before, after, shape) == [1, 2]
+
+
+def test_logits_depend_on_the_distance_between_positions(params):
+  tokens, segments = [[5, 6, 7, 8]], [[1] * 4]
+  here = batch_of(tokens, segments)
+  moved = batch_of(tokens, segments, [[9, 10, 11, 12]])
+  spread = batch_of(tokens, segments, [[0, 2, 4, 6]])
+  np.testing.assert_allclose(
+    transformer.logits(params, here, shape=SHAPE),
+    transformer.logits(params, moved, shape=SHAPE),
+    atol=1e-5,
+  )
+  assert changed(params, here, spread) == [1, 2, 3]
+
+
+def test_the_loss_is_the_cross_entropy_of_the_labels(params):
+  batch = batch_of([[5, 6, 7, 8, 9, 0]], [[1, 1, 1, 2, 2, 0]])
+  assert batch["labels"].tolist() == [[6, 7, -100, 9, -100, -100]]
+  total, count = transformer.loss_sums(
+    params, batch, shape=SHAPE, labels_are_shifted=True
+  )
+  logp = jax.nn.log_softmax(transformer.logits(params, batch, shape=SHAPE))[0]
+  expected = -(logp[0, 6] + logp[1, 7] + logp[3, 9])
+  assert count == 3
+  np.testing.assert_allclose(total, expected, rtol=1e-6)
+
+
+def test_unshifted_labels_give_the_same_loss(params):
+  shifted = batch_of([[5, 6, 7, 8, 9, 0]], [[1, 1, 1, 2, 2, 0]])
+  labels = jnp.where(
+    shifted["segment_ids"] > 0, shifted["input_ids"], IGNORE_INDEX
+  )
+  unshifted = shifted | {
+    "labels": labels,
+    "loss_mask": (labels >= 0).astype(jnp.float32),
+  }
+  np.testing.assert_array_equal(
+    transformer.loss_sums(
+      params, unshifted, shape=SHAPE, labels_are_shifted=False
+    ),
+    transformer.loss_sums(
+      params, shifted, shape=SHAPE, labels_are_shifted=True
+    ),
+  )
+
+
+def test_a_row_of_padding_changes_nothing(params):
+  row, padding = [5, 6, 7, 8], [0, 0, 0, 0]
+  one = batch_of([row], [[1] * 4])
+  two = batch_of([row, padding], [[1] * 4, [0] * 4])
+  for (total, count), batch in (
+    (
+      transformer.loss_sums(
+        params, batch, shape=SHAPE, labels_are_shifted=True
+      ),
+      batch,
+    )
+    for batch in (one, two)
+  ):
+    assert count == 3 and jnp.isfinite(total), batch
+  np.testing.assert_allclose(
+    *(
+      transformer.loss_sums(
+        params, batch, shape=SHAPE, labels_are_shifted=True
+      )[0]
+      for batch in (one, two)
+    ),
+    rtol=1e-6,
+  )
+
+
+def test_shapes_that_cannot_be_are_refused():
+  with pytest.raises(ValueError, match=r"multiple of 2 \* model.heads"):
+    transformer.Shape(128, layers=1, width=12, heads=4)
+  with pytest.raises(ValueError, match="model.layers must be at least 1"):
+    transformer.Shape(128, layers=0, width=16, heads=2)
+
+
+def test_specs_have_the_structure_of_the_parameters(params):
+  mesh = _mesh((4, 2), ("data", "tp"))
+  specs = transformer.param_specs(SHAPE, mesh)
+  is_spec = {"is_leaf": lambda x: isinstance(x, P)}
+  assert jax.tree.structure(specs, **is_spec) == jax.tree.structure(params)
+  assert specs["embedding"] == P("tp", None)
+  without = transformer.param_specs(SHAPE, _mesh((8,), ("data",)))
+  assert without["embedding"] == P(None, None)
+  with pytest.raises(ValueError, match="2 heads over 4 devices"):
+    transformer.param_specs(SHAPE, _mesh((2, 4), ("data", "tp")))
+
+
+def _mesh(sizes, names):
+  devices = np.array(jax.devices()).reshape(sizes)
+  return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+FIELDS = {
+  "segment_ids": np.array([[1, 1, 2, 0], [1, 1, 1, 1], [0, 0, 0, 0]], np.int32),
+  "input_ids": np.array([[5, 6, 7, 0], [1, 2, 3, 4], [0, 0, 0, 0]], np.int32),
+}
+
+
+def test_a_digest_is_of_names_row_numbers_and_real_positions():
+  line = digests.digest_batch(FIELDS, step=3, first_row=16)
+  pieces = []
+  for name, rows in (
+    ("input_ids", ([5, 6, 7], [1, 2, 3, 4])),
+    ("segment_ids", ([1, 1, 2], [1, 1, 1, 1])),
+  ):
+    pieces.append(
+      [
+        f"{name} <i4 {16 + i} {len(row)}\n".encode()
+        + np.array(row, "<i4").tobytes()
+        for i, row in enumerate(rows)
+      ]
+    )
+  (ids_0, ids_1), (seg_0, seg_1) = pieces
+  assert line == {
+    "step": 3,
+    "first_row": 16,
+    "rows": 2,
+    "digest": hashlib.sha256(ids_0 + ids_1 + seg_0 + seg_1).hexdigest(),
+    "row_digests": [
+      hashlib.sha256(ids_0 + seg_0).hexdigest(),
+      hashlib.sha256(ids_1 + seg_1).hexdigest(),
+    ],
+  }
+
+
+def test_row_digests_do_not_depend_on_the_batch_size():
+  whole = digests.digest_batch(FIELDS, step=1, first_row=0)
+  second = digests.digest_batch(
+    {name: field[1:2] for name, field in FIELDS.items()}, step=2, first_row=1
+  )
+  assert second["row_digests"] == whole["row_digests"][1:]
+
+
+def test_padding_takes_no_part_in_a_digest():
+  other = {name: field.copy() for name, field in FIELDS.items()}
+  other["input_ids"][0, 3] = 99
+  wider = {
+    name: np.pad(field, ((0, 1), (0, 2))) for name, field in FIELDS.items()
+  }
+  expected = digests.digest_batch(FIELDS, step=1, first_row=0)
+  assert digests.digest_batch(other, step=1, first_row=0) == expected
+  assert digests.digest_batch(wider, step=1, first_row=0) == expected
+
+
+@pytest.mark.parametrize(
+  "change", [("input_ids", 0, 1, 60), ("segment_ids", 0, 2, 1)]
+)
+def test_any_real_position_changes_a_digest(change):
+  name, row, position, value = change
+  other = {key: field.copy() for key, field in FIELDS.items()}
+  other[name][row, position] = value
+  before, after = (
+    digests.digest_batch(fields, step=1, first_row=0)
+    for fields in (FIELDS, other)
+  )
+  assert before["digest"] != after["digest"]
+  assert before["row_digests"][0] != after["row_digests"][0]
+  assert before["row_digests"][1] == after["row_digests"][1]
+
+
+def test_sharded_batches_digest_like_whole_ones(tmp_path):
+  sharding = jax.sharding.NamedSharding(_mesh((2, 4), ("data", "cp")), P())
+  rows = {name: field[:2] for name, field in FIELDS.items()}
+  sharding = sharding.update(spec=P("data", "cp"))
+  log = digests.DigestLog(tmp_path / "digests.jsonl")
+  digest = log.append(jax.device_put(rows, sharding), step=1, first_row=0)
+  log.close()
+  expected = digests.digest_batch(rows, step=1, first_row=0)
+  assert digest == expected["digest"]
+  assert json.loads((tmp_path / "digests.jsonl").read_text()) == expected
+
+
+@pytest.mark.parametrize("torn", ['{"step": 3, "fi', "x" * 3_000_000])
+def test_a_line_that_a_kill_tore_is_cut_off(tmp_path, torn):
+  path = tmp_path / "lines.jsonl"
+  path.write_text('{"step": 1}\n{"step": 2}\n' + torn)
+  lines = jsonl.JsonLines(path)
+  lines.append({"step": 3})
+  lines.close()
+  assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3}\n'
+
+
+def test_a_file_of_nothing_but_a_torn_line_is_emptied(tmp_path):
+  path = tmp_path / "lines.jsonl"
+  path.write_text('{"step"')
+  jsonl.JsonLines(path).close()
+  assert path.read_text() == ""
+
+
+def _digest_file(path, *lines):
+  path.write_text(
+    "".join(
+      json.dumps({"step": step, "first_row": row, "row_digests": rows}) + "\n"
+      for step, row, rows in lines
+    )
+  )
+  return str(path)
+
+
+def test_two_digest_files_are_compared_by_row(tmp_path, capsys):
+  a = _digest_file(
+    tmp_path / "a", (1, 0, ["r0", "r1"]), (2, 2, ["r2", "r3"]), (2, 2, ["r2"])
+  )
+  b = _digest_file(tmp_path / "b", (1, 0, ["r0", "r1", "r2"]))
+  assert digests.main(["digests.py", a, b]) == 0
+  assert "A: 4 rows, 1 of them repeated" in capsys.readouterr().out
+  c = _digest_file(tmp_path / "c", (1, 0, ["r0", "other"]))
+  assert digests.main(["digests.py", a, c]) == 1
+  assert "first rows that differ: [1]" in capsys.readouterr().out
+  d = _digest_file(tmp_path / "d", (1, 10, ["r10"]))
+  assert digests.main(["digests.py", a, d]) == 1
+  assert digests.main(["digests.py", a]) == 2
+
+
+def test_a_row_repeated_with_other_content_is_an_error(tmp_path):
+  a = _digest_file(tmp_path / "a", (1, 0, ["r0"]), (1, 0, ["other"]))
+  with pytest.raises(ValueError, match="Row 0 .* trained on twice"):
+    digests.read_rows([a])
+
+
+def test_step_times_are_written_with_a_picture(tmp_path):
+  times = step_times.StepTimes(tmp_path / "profile")
+  times.add(1, {"plan": 0.1, "read": 0.2, "place": 0.3, "wait": 9.0, "step": 8})
+  times.add(2, {"plan": 0.1, "read": 0.2, "place": 0.3, "wait": 0.0, "step": 1})
+  path = times.write(0)
+  content = json.loads(path.read_text())
+  assert content["step"] == [1, 2]
+  assert content["seconds"]["wait"] == [9.0, 0.0]
+  assert content["median_seconds"]["step"] == 1.0
+  picture = (tmp_path / "profile" / "step_times.png").read_bytes()
+  assert picture.startswith(b"\x89PNG")
+
+
+def test_a_profile_without_matplotlib_is_refused_at_once(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "matplotlib", None)
+  monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+  with pytest.raises(ModuleNotFoundError, match=r'extra "plots".*hpgrain\['):
+    step_times.StepTimes(tmp_path)
+
+
+def _start(mesh=None, **flags):
+  unset = dict.fromkeys(("coordinator_address", "num_processes", "process_id"))
+  machines.start(
+    mesh or ConfigDict({"axes": ("data",), "data": 2}),
+    **unset | {"cluster": False, "simulate_devices": None} | flags,
+  )
+
+
+def test_flags_of_processes_belong_together():
+  with pytest.raises(ValueError, match="give all three"):
+    _start(num_processes=2, process_id=0)
+  with pytest.raises(ValueError, match="counts from 0"):
+    _start(coordinator_address="127.0.0.1:1", num_processes=2, process_id=2)
+  with pytest.raises(ValueError, match="give one or the other"):
+    _start(cluster=True, num_processes=2)
+
+
+def test_the_environment_and_the_flag_do_not_both_count_devices():
+  with pytest.raises(ValueError, match="--simulate_devices=4 and the env"):
+    _start(simulate_devices=4)
+
+
+def test_the_vocabulary_is_rounded_up_to_128():
+  config = base_config()
+  config.dataset.data_config.mock_data = True
+  config.dataset.data_config.vocab_size = 129
+  assert vocabulary.model_vocabulary(config) == 256
+  config.dataset.data_config.vocab_size = 128
+  assert vocabulary.model_vocabulary(config) == 128
+
+
+def test_an_unknown_vocabulary_names_the_keys_to_set():
+  with pytest.raises(ValueError, match=r"Set dataset.data_config.vocab_size"):
+    vocabulary.model_vocabulary(base_config())
+
+
+def test_no_file_of_launch_is_named_like_a_standard_module():
+  names = {path.stem for path in LAUNCH.glob("*.py")}
+  assert names & sys.stdlib_module_names == set()

@@ -1,0 +1,311 @@
+"""Runs launch/train.py as a user would: whole, killed, resumed, refused.
+
+A run is told apart from another by what it writes: digests.jsonl has a line
+for each batch the devices were given, metrics.jsonl a line for each step.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import corpora
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROWS = 8
+STEPS = 80
+
+CONFIG = """
+from hpgrain.config import base_config
+
+
+def get_config():
+  config = base_config()
+  config.dataset.data_path = (
+    *(0.7, "{workdir}/../a"), *(0.3, "{workdir}/../b"),
+  )
+  config.dataset.data_config.update(
+    seq_length=16, vocab_size=128, split="80,20,0"
+  )
+  config.training.update(
+    global_batch_size=ROWS, train_iters=STEPS, log_interval=1,
+    checkpoint_interval=3, eval_iters=0,
+  )
+  config.mesh.update(data=4, cp=2)
+  config.model.update(layers=1, width=16, heads=2)
+  config.optimizer.learning_rate = 1e-2
+  return config
+"""
+
+DATA_4_CP_2 = ()
+DATA_2_CP_2_TP_2 = ("--config.mesh.data=2", "--config.mesh.tp=2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Two corpora, a config, and a compilation cache for all runs."""
+  path = tmp_path_factory.mktemp("train")
+  rng = random.Random(0)
+  for name in "ab":
+    documents = corpora.random_documents(
+      rng, num_documents=120, max_length=40, vocab_size=128
+    )
+    corpora.write_pair(path / name, documents)
+  text = CONFIG.replace("ROWS", str(ROWS)).replace("STEPS", str(STEPS))
+  (path / "config.py").write_text(text)
+  return path
+
+
+@dataclasses.dataclass
+class Run:
+  """One start of launch/train.py, in one process or several."""
+
+  workdir: Path
+  processes: list[subprocess.Popen]
+  outputs: list[Path]
+
+  def output(self, process: int = 0) -> str:
+    return self.outputs[process].read_text()
+
+  def wait(self, *, timeout: float = 240) -> list[int]:
+    """Waits for the end; returns the exit codes."""
+    end = time.monotonic() + timeout
+    try:
+      return [
+        process.wait(max(0.1, end - time.monotonic()))
+        for process in self.processes
+      ]
+    except subprocess.TimeoutExpired:
+      self.kill()
+      pytest.fail(f"still running after {timeout} s:\n{self.output()}")
+
+  def kill(self) -> None:
+    """Kills all processes at once, as a machine that goes away does."""
+    for process in self.processes:
+      process.send_signal(signal.SIGKILL)
+    for process in self.processes:
+      process.wait()
+
+  def wait_until(self, reached: Callable[[], bool]) -> bool:
+    """Waits for a moment; False if the run ended before it."""
+    end = time.monotonic() + 240
+    while not reached():
+      if any(process.poll() is not None for process in self.processes):
+        return False
+      if time.monotonic() > end:
+        self.kill()
+        pytest.fail(f"nothing happened:\n{self.output()}")
+      time.sleep(0.002)
+    return True
+
+
+def start(
+  folder: Path,
+  name: str,
+  *flags: str,
+  num_processes: int = 1,
+  program: Sequence[str] = ("launch/train.py",),
+) -> Run:
+  """Starts a run of the config in a workdir of that name."""
+  workdir = folder / name
+  workdir.mkdir(exist_ok=True)
+  env = os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+  }
+  # The trainer is to find out by itself how many devices it needs.
+  env.pop("XLA_FLAGS", None)
+  command = [
+    *(sys.executable, *program),
+    f"--config={folder / 'config.py'}",
+    f"--workdir={workdir}",
+    "--log_batch_digest",
+    *flags,
+  ]
+  address = f"127.0.0.1:{_free_port()}"
+  processes, outputs = [], []
+  for process in range(num_processes):
+    more = [
+      f"--coordinator_address={address}",
+      f"--num_processes={num_processes}",
+      f"--process_id={process}",
+    ]
+    outputs.append(workdir / f"output_{process}.txt")
+    with outputs[-1].open("w") as output:
+      processes.append(
+        subprocess.Popen(
+          command + (more if num_processes > 1 else []),
+          cwd=ROOT,
+          env=env,
+          stdout=output,
+          stderr=subprocess.STDOUT,
+        )
+      )
+  return Run(workdir, processes, outputs)
+
+
+def finish(folder: Path, name: str, *flags: str, num_processes: int = 1) -> Run:
+  """Runs to the end and expects success."""
+  run = start(folder, name, *flags, num_processes=num_processes)
+  codes = run.wait()
+  assert codes == [0] * num_processes, run.output()
+  return run
+
+
+def _free_port() -> int:
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    return free.getsockname()[1]
+
+
+def read_lines(path: Path) -> list[dict]:
+  """Reads whole lines; one that is being written does not count."""
+  if not path.exists():
+    return []
+  text = path.read_text()
+  return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n")
+          if line]  # fmt: skip
+
+
+def digest_lines(workdir: Path) -> list[dict]:
+  return read_lines(workdir / "digests.jsonl")
+
+
+def rows_of(lines: Sequence[dict]) -> dict[int, str]:
+  """Row number -> digest; a row that comes again must be the same."""
+  rows: dict[int, str] = {}
+  for line in lines:
+    assert line["rows"] == len(line["row_digests"])
+    for row, digest in enumerate(line["row_digests"], line["first_row"]):
+      assert rows.setdefault(row, digest) == digest, (row, line["step"])
+  return rows
+
+
+def losses_of(workdir: Path) -> dict[int, float]:
+  """Step -> loss; a step that comes again gives the newest."""
+  lines = read_lines(workdir / "metrics.jsonl")
+  return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+  """A run that nothing interrupted."""
+  return finish(folder, "whole").workdir
+
+
+def check_rows(workdir: Path, whole: Path, *, starts: Sequence[int]) -> None:
+  """Compares a killed run's rows with those of one that was not killed.
+
+  Args:
+    workdir: of the killed run.
+    whole: of the other.
+    starts: the step of the checkpoint that each start went on from.
+  """
+  lines = digest_lines(workdir)
+  expected = rows_of(digest_lines(whole))
+  assert sorted(expected) == list(range(ROWS * STEPS))
+  assert len(set(expected.values())) == ROWS * STEPS
+  assert rows_of(lines) == expected
+  # After each start: the step after the checkpoint, and then one after
+  # another, so no row is missing and none comes twice.
+  steps = [line["step"] for line in lines]
+  begins = [0, *(i for i, step in enumerate(steps)
+                 if i and step != steps[i - 1] + 1)]  # fmt: skip
+  assert len(begins) <= len(starts)
+  assert {steps[i] - 1 for i in begins} <= set(starts)
+  last = steps[begins[-1] :]
+  assert last[-1] == STEPS
+  final = [line["first_row"] for line in lines[begins[-1] :]]
+  assert final == [(step - 1) * ROWS for step in last]
+
+
+def kill_at_random(
+  folder: Path,
+  name: str,
+  ways: Sequence[tuple[int, Sequence[str]]],
+  *,
+  kills: int,
+  rng: random.Random,
+) -> tuple[list[int], int]:
+  """Starts and kills a run again and again, then lets it finish.
+
+  Args:
+    folder: with the config.
+    name: of the workdir.
+    ways: process count and flags of each start in turn.
+    kills: how many.
+    rng: decides when.
+
+  Returns:
+    The checkpoint each start went on from, and how many kills came in the
+    middle of a save.
+  """
+  starts, torn = [], 0
+  workdir = folder / name
+  checkpoints = workdir / "checkpoints"
+  for i in range(kills):
+    num_processes, flags = ways[i % len(ways)]
+    run = start(folder, name, *flags, num_processes=num_processes)
+    before = len(digest_lines(workdir))
+    # Not so far that the last kills would find the run finished.
+    steps = rng.randint(0, 2 * STEPS // (kills + 2))
+    if i % 3 == 1:
+      alive = run.wait_until(
+        lambda: any(checkpoints.glob("*.orbax-checkpoint-tmp"))
+        and len(digest_lines(workdir)) > before
+      )
+    else:
+      alive = run.wait_until(
+        lambda before=before, steps=steps: (
+          len(digest_lines(workdir)) >= before + steps
+        )
+      )
+      time.sleep(rng.uniform(0, 0.1))
+    assert alive, run.output()
+    run.kill()
+    torn += any(checkpoints.glob("*.orbax-checkpoint-tmp"))
+    starts.append(_went_on_from(run))
+  num_processes, flags = ways[kills % len(ways)]
+  run = finish(folder, name, *flags, num_processes=num_processes)
+  return [*starts, _went_on_from(run)], torn
+
+
+def _went_on_from(run: Run) -> int:
+  found = re.search(r"going on from .*/checkpoints/(\d+),", run.output())
+  return int(found[1]) if found else 0
+
+
+def test_a_run_killed_on_one_mesh_repeats_rows_and_losses_bitwise(
+  folder, whole
+):
+  starts, torn = kill_at_random(
+    folder, "killed", [(1, DATA_4_CP_2)], kills=8, rng=random.Random(1)
+  )
+  check_rows(folder / "killed", whole, starts=starts)
+  assert losses_of(folder / "killed") == losses_of(whole)
+  assert torn >= 2 and len(set(starts)) >= 3
+
+
+def test_a_run_killed_and_moved_between_meshes_gets_the_same_rows(
+  folder, whole
+):
+  ways = [(1, DATA_4_CP_2), (1, DATA_2_CP_2_TP_2), (2, DATA_4_CP_2)]
+  starts, torn = kill_at_random(
+    folder, "moved", ways, kills=12, rng=random.Random(2)
+  )
+  check_rows(folder / "moved", whole, starts=starts)
+  expected = losses_of(whole)
+  losses = losses_of(folder / "moved")
+  assert losses.keys() == expected.keys()
+  assert losses == pytest.approx(expected, rel=1e-4)
+  assert torn >= 2 and len(set(starts)) >= 3
