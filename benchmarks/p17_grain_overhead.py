@@ -1,15 +1,15 @@
 """P17: what Grain and the loader cost an element, beyond making it.
 
-An element of ours is a whole batch. Its stages are timed by the loader
-itself; what is left of the time of a `next` is Grain's and ours. The peer's
-elements are numbers, so that all of its time is overhead.
+An element of ours is a whole batch. Its stages (plan, read, fields, place)
+are replaced by nothing here, and the peer's elements are numbers, so that all
+of the time is overhead: Grain's, and the loader's own.
 """
 
 import argparse
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -56,26 +56,25 @@ def measure(_: Path, options: argparse.Namespace) -> Iterator[common.Row]:
     iterators[ours] = _ours(prefetch)
     iterators[peer] = _peer(grain.ReadOptions(num_threads=0), prefetch)
   iterators[default] = _peer(grain.ReadOptions(), 0)
-
-  seconds: dict[str, list[float]] = {name: [] for name in iterators}
-  for turn in range(-1, options.repeats):
-    for name, iterator in iterators.items():
-      stages = 0.0
-      began = time.perf_counter()
-      for _ in range(options.elements):
-        next(iterator)
-        if isinstance(iterator, loader.LoaderIterator):
-          times = iterator.last_times
-          stages += times["plan"] + times["read"] + times["place"]
-      elapsed = time.perf_counter() - began - stages
-      if turn >= 0:
-        seconds[name].append(elapsed / options.elements)
-  for iterator in iterators.values():
-    iterator.close()
-  times = common.Times(seconds)
-  for ours, peer in names.values():
-    yield times.row("P17", _WORK, ours=ours, peer=peer, at_most=1.2)
-    yield times.row("P17", _WORK, ours=ours, peer=default)
+  made = ([], dict.fromkeys(("plan", "read", "place"), 0.0))
+  with (
+    mock.patch.object(loader, "make_shards", lambda *_, **__: made),
+    mock.patch.object(shard, "place", lambda *_: {}),
+  ):
+    times = common.in_turn(
+      {
+        name: lambda _, iterator=iterator: next(iterator)
+        for name, iterator in iterators.items()
+      },
+      repeats=options.repeats,
+      times=options.elements,
+    )
+    for iterator in iterators.values():
+      iterator.close()
+  for prefetch, (ours, peer) in names.items():
+    work = f"{_WORK}, prefetch {prefetch}"
+    yield times.row("P17", work, ours=ours, peer=peer, at_most=1.2)
+    yield times.row("P17", work, ours=ours, peer=default)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 // while a kernel runs. All checks of values are in the kernels; here are those
 // of shapes and dtypes.
 
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -11,7 +10,6 @@
 #include <optional>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "fields.h"
 #include "find_id.h"
 #include "gather.h"
+#include "numpy_arrays.h"
 #include "row_plans.h"
 #include "stable_rows.h"
 #include "token_file.h"
@@ -32,59 +31,8 @@ namespace {
 
 using Unlocked = py::gil_scoped_release;
 
-constexpr int kAligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
-
-// An input: cast where that loses nothing, copied where it is not contiguous
-// and aligned.
-template <typename T>
-using Array = py::array_t<T, py::array::c_style | kAligned>;
-
 using PlanTuple = std::tuple<Array<int64_t>, Array<int32_t>, Array<int64_t>,
                              Array<int64_t>, Array<int32_t>, Array<bool>>;
-
-template <typename T>
-Span<const T> Flat(const Array<T>& array, const char* name) {
-  if (array.ndim() != 1) {
-    ThrowInvalid(name, " must have one dimension, got ", array.ndim(), ".");
-  }
-  return {array.data(), array.size()};
-}
-
-template <typename T>
-Span<const T> Pairs(const Array<T>& array, const char* name) {
-  if (array.ndim() != 2 || array.shape(1) != 2) {
-    ThrowInvalid(name, " must have the shape [nodes, 2].");
-  }
-  return {array.data(), array.size()};
-}
-
-// A view of a mapped file: never copied, at any address.
-template <typename T>
-Span<const uint8_t> Mapped(const py::array& array, const char* name) {
-  if (!py::isinstance<py::array_t<T, 0>>(array) || array.ndim() != 1 ||
-      (array.size() > 1 &&
-       array.strides(0) != static_cast<py::ssize_t>(sizeof(T)))) {
-    ThrowInvalid(name, " must be a contiguous array of one dimension and ",
-                 8 * sizeof(T), "-bit integers.");
-  }
-  return {static_cast<const uint8_t*>(array.data()), array.size()};
-}
-
-// An output: written in place, so it must be just what the kernel writes.
-template <typename T>
-Span<T> Output(py::array& array, const char* name, int64_t rows,
-               int64_t columns) {
-  const bool fits = py::isinstance<py::array_t<T, 0>>(array) &&
-                    array.ndim() == 2 && array.shape(0) >= rows &&
-                    array.shape(1) == columns;
-  constexpr int kNeeded = py::array::c_style | kAligned;
-  if (!fits || (array.flags() & kNeeded) != kNeeded || !array.writeable()) {
-    ThrowInvalid(name, " must be a writeable, C-contiguous array of ",
-                 std::is_integral_v<T> ? "int32" : "float32", " with ", rows,
-                 " rows or more of ", columns, " columns.");
-  }
-  return {static_cast<T*>(array.mutable_data()), array.size()};
-}
 
 int64_t Width(int64_t begin, int64_t end) {
   if (begin < 0 || end < begin) {
@@ -92,20 +40,6 @@ int64_t Width(int64_t begin, int64_t end) {
                  ") is no range of positions.");
   }
   return end - begin;
-}
-
-// Hands the buffer over without a copy.
-template <typename To, typename From>
-py::array_t<To> ToArray(std::vector<From>&& values) {
-  static_assert(sizeof(To) == sizeof(From));
-  auto held = std::make_unique<std::vector<From>>(std::move(values));
-  const auto size = static_cast<py::ssize_t>(held->size());
-  const To* const data = reinterpret_cast<const To*>(held->data());
-  const py::capsule owner(held.get(), [](void* p) {
-    delete static_cast<std::vector<From>*>(p);
-  });
-  held.release();
-  return py::array_t<To>(size, data, owner);
 }
 
 py::tuple ToTuple(RowPlans&& plans) {
@@ -253,9 +187,7 @@ py::tuple MergeTuples(
     PlansPart part;
     part.rows = Flat(rows, "rows");
     part.plans = View(row_splits, source, sequence, offset, length);
-    const auto flags = Flat(boundary, "boundary");
-    part.plans.boundary = {reinterpret_cast<const uint8_t*>(flags.data),
-                           flags.size};
+    part.plans.boundary = Bytes(Flat(boundary, "boundary"));
     parts.push_back(part);
   }
   RowPlans merged;
@@ -271,13 +203,11 @@ py::tuple FindSegmentArrays(const Array<int64_t>& row_splits,
                             const Array<bool>& boundary) {
   const auto splits = Flat(row_splits, "row_splits");
   const auto lengths = Flat(length, "length");
-  const auto flags = Flat(boundary, "boundary");
+  const auto flags = Bytes(Flat(boundary, "boundary"));
   RowSegments segments;
   {
     const Unlocked unlocked;
-    segments = FindSegments(
-        splits, lengths,
-        {reinterpret_cast<const uint8_t*>(flags.data), flags.size});
+    segments = FindSegments(splits, lengths, flags);
   }
   return py::make_tuple(ToArray<int64_t>(std::move(segments.row_splits)),
                         ToArray<int64_t>(std::move(segments.starts)),
@@ -332,14 +262,14 @@ void MakeFieldArrays(const Array<int32_t>& tokens, int64_t begin, int64_t end,
                      py::array input_ids, py::array labels,
                      py::array position_ids, py::array segment_ids,
                      py::array loss_mask) {
-  if (tokens.ndim() != 2) {
-    ThrowInvalid("tokens must have two dimensions, got ", tokens.ndim(), ".");
+  if (tokens.ndim != 2) {
+    ThrowInvalid("tokens must have two dimensions, got ", tokens.ndim, ".");
   }
-  const int64_t rows = tokens.shape(0);
+  const int64_t rows = tokens.rows;
   const int64_t width = Width(begin, end);
-  const FieldsInput input{{tokens.data(), tokens.size()},
+  const FieldsInput input{tokens.values,
                           rows,
-                          tokens.shape(1),
+                          tokens.columns,
                           Flat(row_splits, "row_splits"),
                           Flat(starts, "starts"),
                           Flat(lengths, "lengths")};

@@ -127,7 +127,10 @@ RowPlans PieceWalk::Cut(Span<const int64_t> begins,
   const int64_t num_rows = begins.size;
   out.row_splits.reserve(num_rows + 1);
   out.row_splits.push_back(0);
-  const size_t expected = static_cast<size_t>(num_rows) * 4;
+  // Room for rows of many documents, since growing costs more than room; a
+  // hint alone, so bounded where a caller plans very many rows.
+  const size_t expected =
+      static_cast<size_t>(std::min(num_rows, int64_t{4096})) * 16;
   out.source.reserve(expected);
   out.sequence.reserve(expected);
   out.offset.reserve(expected);
@@ -159,11 +162,16 @@ RowPlans PieceWalk::Cut(Span<const int64_t> begins,
       FindLastAtMost(file_.pointers, first_, last_, {targets, size},
                      {found, size});
     }
+    // A row's pieces mostly lie within two cache lines of each array.
+    // Addresses past an array's end are harmless to prefetch.
     for (int64_t i = 0; i < size; ++i) {
-      __builtin_prefetch(file_.lengths + found[i] * 4);
-      if (found[i] < file_.num_document_indices) {
-        __builtin_prefetch(file_.document_indices + found[i] * 8);
-      }
+      const uint8_t* const length = file_.lengths + found[i] * 4;
+      const uint8_t* const document = file_.document_indices + found[i] * 8;
+      __builtin_prefetch(length);
+      __builtin_prefetch(length + 64);
+      __builtin_prefetch(document);
+      __builtin_prefetch(document + 64);
+      __builtin_prefetch(file_.pointers + found[i] * 8 + 64);
     }
     for (int64_t i = 0; i < size; ++i) {
       CutOne(found[i], begins[group + i], counts[group + i], &out);

@@ -127,6 +127,11 @@ def merge_plans(n: int, parts: Sequence[tuple[_Int64, _Plan]]) -> _Plan:
   The parts must hold each of the n rows once.
   """
 
+def find_segments(
+  row_splits: _Int64, length: _Int32, boundary: npt.NDArray[np.bool_]
+) -> tuple[_Int64, _Int64, _Int64]:
+  """Returns the arrays of `records.Segments` for a plan's rows."""
+
 def gather(
   row_splits: _Int64,
   source: _Int32,

@@ -130,12 +130,14 @@ class BatchSpec:
 
 
 class _BatchIterator(grain.DatasetIterator):
-  """Makes batch after batch; its position is a row number."""
+  """Makes batch after batch; its position is a row number.
 
-  def __init__(self, spec: BatchSpec, fingerprint_digests: dict[str, str]):
+  Its state holds that alone: Grain copies it for every prefetched batch.
+  """
+
+  def __init__(self, spec: BatchSpec):
     super().__init__()
     self._spec = spec
-    self._fingerprint = fingerprint_digests
     self._row = spec.first_row
 
   def __next__(self) -> tuple[dict[str, jax.Array], dict[str, float]]:
@@ -162,11 +164,7 @@ class _BatchIterator(grain.DatasetIterator):
     return placed, seconds
 
   def get_state(self) -> dict[str, Any]:
-    return {
-      "version": STATE_VERSION,
-      "fingerprint": self._fingerprint,
-      "rows": self._row,
-    }
+    return {"rows": self._row}
 
   def set_state(self, state: dict[str, Any]) -> None:
     self._row = state["rows"]
@@ -175,13 +173,12 @@ class _BatchIterator(grain.DatasetIterator):
 class _BatchIterDataset(grain.IterDataset):
   """The batches, one at a time, without prefetch."""
 
-  def __init__(self, spec: BatchSpec, fingerprint_digests: dict[str, str]):
+  def __init__(self, spec: BatchSpec):
     super().__init__()
     self._spec = spec
-    self._fingerprint = fingerprint_digests
 
   def __iter__(self) -> _BatchIterator:
-    return _BatchIterator(self._spec, self._fingerprint)
+    return _BatchIterator(self._spec)
 
 
 class Loader(grain.IterDataset):
@@ -205,10 +202,12 @@ class Loader(grain.IterDataset):
     """Returns a fresh iterator."""
     identity = self.spec.samples.unique_identifiers
     grouped = fingerprint.parts(identity, self.spec.options)
-    batches = _BatchIterDataset(self.spec, fingerprint.digests(grouped)).pipe(
-      grain.experimental.ThreadPrefetchIterDataset,
-      prefetch_buffer_size=self._prefetch,
-    )
+    batches: grain.IterDataset = _BatchIterDataset(self.spec)
+    if self._prefetch:
+      batches = batches.pipe(
+        grain.experimental.ThreadPrefetchIterDataset,
+        prefetch_buffer_size=self._prefetch,
+      )
     return LoaderIterator(iter(batches), grouped, self.spec)
 
   @property
@@ -272,6 +271,7 @@ class LoaderIterator(grain.DatasetIterator):
   ):
     super().__init__(parent)
     self.parts = parts
+    self._digests = fingerprint.digests(parts)
     self._spec = spec
     self._totals = dict.fromkeys(("wait", *_STAGES), 0.0)
     self._num_batches = 0
@@ -299,7 +299,7 @@ class LoaderIterator(grain.DatasetIterator):
   @property
   def rows(self) -> int:
     """Global rows handed out so far, padding rows not counted."""
-    return self.get_state()["rows"]
+    return self._parent.get_state()["rows"]
 
   def stats(self) -> dict[str, float]:
     """Returns counts since the iterator was made, times in seconds.
@@ -311,7 +311,11 @@ class LoaderIterator(grain.DatasetIterator):
 
   def get_state(self) -> dict[str, Any]:
     """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes."""
-    return self._parent.get_state()
+    return {
+      "version": STATE_VERSION,
+      "fingerprint": dict(self._digests),
+      "rows": self.rows,
+    }
 
   def set_state(self, state: dict[str, Any]) -> None:
     """Goes on after the rows of a state of this pipeline.
@@ -352,13 +356,7 @@ class LoaderIterator(grain.DatasetIterator):
         f" at row {rows} is restored: both say where to begin. Set"
         " consumed_samples to 0 when resuming from a checkpoint."
       )
-    self._parent.set_state(
-      {
-        "version": STATE_VERSION,
-        "fingerprint": dict(state["fingerprint"]),
-        "rows": rows,
-      }
-    )
+    self._parent.set_state({"rows": rows})
 
   # Orbax's own way of saving a stateful object (its v1 API calls these).
 

@@ -14,7 +14,7 @@ from absl import flags  # noqa: E402
 # Grain's worker processes read absl flags, which only app.run parses.
 flags.FLAGS.mark_as_parsed()
 
-for _name, _examples in (("default", 40), ("thorough", 1000)):
+for _name, _examples in (("default", 15), ("thorough", 500)):
   hypothesis.settings.register_profile(
     _name,
     max_examples=_examples,

@@ -1,4 +1,6 @@
-"""Merging plans in C++ against lists."""
+"""Merging plans and finding their segments in C++, against lists."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -66,3 +68,34 @@ def test_merge_refuses_parts_that_do_not_fit(n, rows, change, message):
   part = tuple(change.get(i, column) for i, column in enumerate(ONE_ROW))
   with pytest.raises(ValueError, match=message):
     _kernels.merge_plans(n, [(r, part) for r in rows])
+
+
+@given(
+  st.lists(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=4))
+)
+def test_segments_equal_their_twin(rows):
+  starts, lengths = [], []
+  for row in rows:
+    ends = [0, *itertools.accumulate(length for length, _ in row)]
+    starts.append(
+      [end for end, (_, new) in zip(ends, row, strict=False) if new]
+    )
+    lengths.append(ends[-1])
+  pieces = [piece for row in rows for piece in row]
+  got = _kernels.find_segments(
+    np.cumsum([0, *map(len, rows)], dtype=np.int64),
+    np.array([length for length, _ in pieces], np.int32),
+    np.array([new for _, new in pieces], np.bool_),
+  )
+  assert [array.dtype for array in got] == [np.int64] * 3
+  assert got[0].tolist() == [0, *itertools.accumulate(map(len, starts))]
+  assert got[1].tolist() == [start for row in starts for start in row]
+  assert got[2].tolist() == lengths
+
+
+def test_segments_refuse_arrays_that_do_not_fit():
+  length, boundary = np.ones(2, np.int32), np.ones(2, np.bool_)
+  with pytest.raises(ValueError, match="end with the number of pieces, 2"):
+    _kernels.find_segments(_int64(0, 3), length, boundary)
+  with pytest.raises(ValueError, match="one value a piece; got 2 and 1"):
+    _kernels.find_segments(_int64(0, 2), length, boundary[:1])

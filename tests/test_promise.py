@@ -5,9 +5,12 @@ mesh, processes, batch size, prefetch, interruptions), and every field of every
 global batch is compared with the slow reference's.
 """
 
+import dataclasses
+import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from promise import (
@@ -17,7 +20,13 @@ from promise import (
   Recipe,
   SourceRecipe,
   check,
+  make_config,
+  write_sources,
 )
+
+import hpgrain
+from hpgrain import _kernels, shard
+from hpgrain import loader as loader_lib
 
 # (axes, outermost first; which of them split rows)
 MESHES = (
@@ -37,7 +46,7 @@ SPLITS = ("1", "2,1,1", "0,1,2", ".6, .4", "1, 1, 1")
 def legs(draw, *, whole_rows=False):
   """Legs of a run; whole_rows: none splits positions."""
   made = []
-  for _ in range(draw(st.integers(1, 3))):
+  for _ in range(draw(st.sampled_from((2, 3, 4, 1)))):
     axes, data_axes = draw(st.sampled_from(MESHES))
     sizes = dict.fromkeys(axes, 1)
     free = [axis for axis in axes if not (whole_rows and axis == "cp")]
@@ -52,7 +61,7 @@ def legs(draw, *, whole_rows=False):
       data_axes=data_axes,
       sequence_parallel=sequence_parallel,
       batch_size=0,
-      num_batches=draw(st.integers(0, 4)),
+      num_batches=draw(st.sampled_from((2, 1, 3, 4, 0))),
       prefetch=draw(st.integers(0, 3)),
       processes=draw(processes()),
       train_iters=draw(st.sampled_from((1, 1000))),
@@ -63,8 +72,8 @@ def legs(draw, *, whole_rows=False):
       moved=draw(st.booleans()),
     )
     most = max(1, 8 // leg.row_parts)
-    batch_size = leg.row_parts * draw(st.integers(1, most))
-    made.append(Leg(**{**vars(leg), "batch_size": batch_size}))
+    batch_size = leg.row_parts * draw(st.integers(1, min(most, 3)))
+    made.append(dataclasses.replace(leg, batch_size=batch_size))
   return made
 
 
@@ -79,37 +88,41 @@ def processes():
 
 
 @st.composite
-def cases(draw, *, kind, blended=False):
-  """A recipe of one kind, and legs that fit it."""
+def cases(draw, *, kind, ends, blend=None):
+  """A recipe of one kind, and legs that fit it.
+
+  `ends` is "never" or "epochs" for train, "once" for valid and test; `blend`
+  is None for one source, else how several are blended: by "weights", by their
+  "rows", "inter" or "intra".
+  """
   whole_rows = draw(st.integers(0, 4)) == 0
   chosen = draw(legs(whole_rows=whole_rows))
-  which = draw(st.sampled_from(("train", "train", "train", "valid", "test")))
-  train = which == "train"
+  train = ends != "once"
+  which = "train" if train else draw(st.sampled_from(("valid", "test")))
   parts = max(leg.position_parts for leg in chosen)
   seq_length = parts * draw(st.integers(1, max(1, 12 // parts)))
-  epochs = draw(st.sampled_from((None, None, 1, 2, 3)))
-  simple_blend = "no"
-  if blended and kind == "precut":
-    simple_blend = draw(st.sampled_from(("no", "inter", "intra")))
+  epochs, sampler_type = None, "cyclic"
+  if ends == "epochs":
+    epochs = draw(st.sampled_from((2, 1, 3, None)))
+    sampler_type = "cyclic" if epochs else "single"
+  starts = (0, 1, 7, 10**9 + 1) if ends == "never" else (0, 1, 7)
   split = draw(st.sampled_from((None, None, *SPLITS)))
   if split is not None and not has_split(split, which):
     split = None
   recipe = Recipe(
     kind=kind,
-    sources=draw(sources(kind, blended, simple_blend, split)),
+    sources=draw(sources(kind, blend, split)),
     seq_length=seq_length,
     seed=draw(st.sampled_from((0, 1, 2**40))),
     extra=draw(st.sampled_from((1, 1, 0))),
     which=which,
     split=split,
-    simple_blend=simple_blend,
+    simple_blend=blend if blend in ("inter", "intra") else "no",
     keep_last=draw(st.booleans()),
     epochs=epochs,
-    sampler_type=(
-      "single" if epochs is None and draw(st.booleans()) else "cyclic"
-    ),
+    sampler_type=sampler_type,
     end_of_data=draw(st.sampled_from((None, "drop", "pad"))),
-    first_row=(draw(st.sampled_from((0, 0, 1, 7, 10**9 + 1))) if train else 0),
+    first_row=draw(st.sampled_from(starts)) if train else 0,
     labels_are_shifted=not whole_rows,
     mask_boundary_labels=draw(st.booleans()),
     reset_position_ids=draw(st.booleans()),
@@ -127,12 +140,12 @@ def has_split(split, which):
 
 
 @st.composite
-def sources(draw, kind, blended, simple_blend, split):
+def sources(draw, kind, blend, split):
   """The corpora of a recipe."""
   if kind == "mock":
     return ()
-  count = draw(st.integers(2, 4)) if blended else 1
-  weighted = blended and simple_blend == "no" and draw(st.booleans())
+  count = draw(st.integers(2, 4)) if blend else 1
+  weighted = blend == "weights"
   named = draw(st.booleans())
   # Shared out, the first corpus has rows in every split, others may not.
   least = [1 if split is None else 12] + [1] * (count - 1)
@@ -141,7 +154,7 @@ def sources(draw, kind, blended, simple_blend, split):
   return tuple(
     SourceRecipe(
       seed=draw(st.integers(0, 2**16)),
-      rows=least[number] + draw(st.integers(0, 9)),
+      rows=least[number] + draw(st.sampled_from((20, 6, 40, 1, 0))),
       slack=draw(st.integers(0, 12)),
       max_length=draw(st.sampled_from((2, 5, 12))),
       dtype=draw(
@@ -167,26 +180,116 @@ def check_case(case):
       reject()
 
 
-@given(cases(kind="gpt"))
-def test_gpt_batches_are_the_reference_s(case):
-  check_case(case)
+def prove(**options):
+  """Runs the property on cases of one kind."""
+  given(cases(**options))(check_case)()
 
 
-@given(cases(kind="precut"))
-def test_precut_batches_are_the_reference_s(case):
-  check_case(case)
+ENDS = ("never", "epochs", "once")
 
 
-@given(cases(kind="mock"))
-def test_mock_batches_are_the_reference_s(case):
-  check_case(case)
+@pytest.mark.parametrize("ends", ENDS)
+def test_gpt_batches_are_the_reference_s(ends):
+  prove(kind="gpt", ends=ends)
 
 
-@given(cases(kind="gpt", blended=True))
-def test_blended_gpt_batches_are_the_reference_s(case):
-  check_case(case)
+@pytest.mark.parametrize("ends", ENDS)
+def test_precut_batches_are_the_reference_s(ends):
+  prove(kind="precut", ends=ends)
 
 
-@given(cases(kind="precut", blended=True))
-def test_blended_precut_batches_are_the_reference_s(case):
-  check_case(case)
+@pytest.mark.parametrize("ends", ("never", "once"))
+def test_mock_batches_are_the_reference_s(ends):
+  prove(kind="mock", ends=ends)
+
+
+@pytest.mark.parametrize("blend", ("weights", "rows"))
+@pytest.mark.parametrize("ends", ENDS)
+def test_blended_gpt_batches_are_the_reference_s(ends, blend):
+  prove(kind="gpt", ends=ends, blend=blend)
+
+
+@pytest.mark.parametrize("blend", ("weights", "rows", "inter", "intra"))
+@pytest.mark.parametrize("ends", ENDS)
+def test_blended_precut_batches_are_the_reference_s(ends, blend):
+  prove(kind="precut", ends=ends, blend=blend)
+
+
+RUN = Recipe(
+  kind="gpt",
+  sources=(SourceRecipe(seed=3, rows=5, slack=3),),
+  seq_length=8,
+  epochs=2,
+  end_of_data="pad",
+)
+LEG = Leg(axes=(("data", 2), ("cp", 2), ("tp", 2)), batch_size=4, num_batches=3)
+
+
+def build(folder, recipe=RUN, leg=LEG):
+  prefixes = write_sources(recipe, folder)
+  mesh = shard.make_mesh(tuple(leg.sizes), leg.sizes)
+  config = make_config(recipe, leg, prefixes, first_row=recipe.first_row)
+  return hpgrain.build(config, mesh).train
+
+
+def test_state_counts_the_rows_handed_out(tmp_path):
+  batches = iter(build(tmp_path))
+  states = [batches.get_state()]
+  for _ in batches:
+    states.append(batches.get_state())
+  batches.close()
+  # Ten rows in batches of four: the padding of the last is not counted.
+  assert [state["rows"] for state in states] == [0, 4, 8, 10]
+  assert {tuple(state) for state in states} == {
+    ("version", "fingerprint", "rows")
+  }
+  for state in states:
+    assert {**state, "rows": 0} == states[0]
+    assert json.loads(json.dumps(state)) == state
+
+
+def test_a_state_can_be_set_on_an_iterator_that_has_moved_on(tmp_path):
+  batches = iter(build(tmp_path))
+  first = next(batches)
+  state = batches.get_state()
+  second = next(batches)
+  next(batches)
+  assert next(batches, None) is None
+  batches.set_state(state)
+  again = next(batches)
+  batches.close()
+  for name in first:
+    assert (again[name] == second[name]).all()
+  assert any((again[name] != first[name]).any() for name in first)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_process_reads_its_windows_once_and_no_more(tmp_path, extra, mmap):
+  recipe = dataclasses.replace(RUN, extra=extra)
+  loader = build(tmp_path, recipe, dataclasses.replace(LEG, mmap=mmap))
+  spec = loader.spec
+  devices = spec.layout.sharding.mesh.devices
+
+  def bytes_read(held):
+    layout = shard.batch_layout(
+      spec.layout.sharding, num_rows=4, num_positions=8, devices=held
+    )
+    _kernels.reset_gathered_bytes()
+    loader_lib.make_shards(
+      spec.samples,
+      layout.shards,
+      first_row=0,
+      end_row=None,
+      options=spec.options,
+    )
+    return _kernels.gathered_bytes()
+
+  # Two rows of four positions and the next token, two bytes each. Devices
+  # that differ in tp alone are replicas.
+  left, right = 2 * 5 * 2, 2 * (4 + extra) * 2
+  assert bytes_read([devices[0, 0, 0]]) == left
+  assert bytes_read([devices[0, 1, 1]]) == right
+  assert bytes_read(list(devices[1, 0])) == left
+  assert bytes_read(list(devices[:, 1].flat)) == 2 * right
+  assert bytes_read(list(devices.flat)) == 2 * (left + right)

@@ -105,14 +105,12 @@ def prepare_corpus(
     IndexedWriter(os.fspath(prefix), dtype=dtype) as writer,
   ):
     output = _Output(writer, pack_to_seq_len)
-    input_bytes = 0
     for batch in _batches(read_texts(path, key=json_key)):
       for ids in encode([record.text for record in batch]):
         if ids and append_eod:
           ids.append(info.eod_id)
         output.add(np.asarray(ids, dtype))
-      input_bytes = batch[-1].end
-      progress.update(len(batch), output.tokens, input_bytes)
+      progress.update(len(batch), output.tokens, batch[-1].end)
     # An old manifest must not lie beside a new pair, not even for a moment.
     manifest_path(prefix).unlink(missing_ok=True)
     writer.finalize()
