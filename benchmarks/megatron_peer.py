@@ -28,10 +28,14 @@ def dataset(prefix: str, *, seq_length: int, cache: Path) -> Any:
   attention mask is left out, since kernels make their own.
   """
   with common.quiet():
+    import torch
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
     from megatron.core.datasets.indexed_dataset import IndexedDataset
     from megatron.core.datasets.utils import Split
 
+    # As in a worker of torch's DataLoader; more threads only fight over rows
+    # of this size, which would flatter whoever is compared with them.
+    torch.set_num_threads(1)
     config = GPTDatasetConfig(
       random_seed=1,
       sequence_length=seq_length,

@@ -21,7 +21,7 @@ from hpgrain.blend import StableBlend
 from hpgrain.samples import GPTSamples
 
 _SEQ_LENGTH = 4096
-_STARTS = 9
+_STARTS = 3
 _CHILD = "--start"
 
 

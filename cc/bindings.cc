@@ -404,8 +404,8 @@ PYBIND11_MODULE(_kernels, m) {
         arg("end"), arg("seq_length"), arg("row_splits"), arg("starts"),
         arg("lengths"), arg("labels_are_shifted"),
         arg("mask_boundary_labels"), arg("eod_id"), arg("reset_position_ids"),
-        arg("reset_attention_mask"), arg("input_ids"), arg("labels"), arg("position_ids"),
-        arg("segment_ids"), arg("loss_mask"),
+        arg("reset_attention_mask"), arg("input_ids"), arg("labels"),
+        arg("position_ids"), arg("segment_ids"), arg("loss_mask"),
         "Fills the first rows of the five fields, each [rows, end - begin].");
 }
 

@@ -31,6 +31,7 @@ import orbax.checkpoint as ocp  # noqa: E402
 
 from hpgrain import _kernels, build, shard  # noqa: E402
 from hpgrain.checkpoint import CheckpointRestore, CheckpointSave  # noqa: E402
+from hpgrain.loader import Loader  # noqa: E402
 
 
 def _mesh(task):
@@ -77,9 +78,7 @@ def run_batches(task):
       break
   iterator.close()
   # Whatever was prefetched has been read too; a second, exact count.
-  exact = _loader(task, _mesh(task))
-  exact._prefetch = 0
-  iterator = iter(exact)
+  iterator = iter(Loader(loader.spec, prefetch=0))
   _kernels.reset_gathered_bytes()
   next(iterator)
   gathered = _kernels.gathered_bytes()

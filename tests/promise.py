@@ -295,6 +295,7 @@ def make_config(
   dataloader: dict[str, Any] = {
     "sampler_type": recipe.sampler_type,
     "consumed_samples": first_row,
+    "prefetch": leg.prefetch,
   }
   if recipe.epochs is not None:
     dataloader["epochs"] = recipe.epochs
@@ -486,8 +487,6 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
     mesh = shard.make_mesh(tuple(leg.sizes), leg.sizes)
     slices = device_slices(leg, mesh, recipe.seq_length)
     loader = getattr(hpgrain.build(config, mesh), recipe.which)
-    # A prefetch of 0 is the loader's, not a legal value of the key.
-    loader = loader_lib.Loader(loader.spec, prefetch=leg.prefetch)
     expected = expected_batches(
       recipe, rows, first_row=row, batch_size=leg.batch_size
     )

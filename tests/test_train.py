@@ -123,8 +123,12 @@ def start(
     "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
   }
-  # The trainer is to find out by itself how many devices it needs.
-  env.pop("XLA_FLAGS", None)
+  # Says how well to compile, for runs so short, and not how many devices there
+  # are: the trainer is to find that out by itself.
+  env["XLA_FLAGS"] = " ".join(
+    ("--xla_backend_optimization_level=0",
+     "--xla_llvm_disable_expensive_passes=true")
+  )  # fmt: skip
   command = [
     *(sys.executable, *program),
     f"--config={folder / 'config.py'}",
@@ -261,8 +265,10 @@ def kill_at_random(
     steps = rng.randint(0, 2 * STEPS // (kills + 2))
     if i % 3 == 1:
       alive = run.wait_until(
-        lambda: any(checkpoints.glob("*.orbax-checkpoint-tmp"))
-        and len(digest_lines(workdir)) > before
+        lambda: (
+          any(checkpoints.glob("*.orbax-checkpoint-tmp"))
+          and len(digest_lines(workdir)) > before
+        )
       )
     else:
       alive = run.wait_until(
@@ -309,3 +315,143 @@ def test_a_run_killed_and_moved_between_meshes_gets_the_same_rows(
   assert losses.keys() == expected.keys()
   assert losses == pytest.approx(expected, rel=1e-4)
   assert torn >= 2 and len(set(starts)) >= 3
+
+
+def test_sigterm_saves_and_the_next_start_goes_on(folder, whole):
+  run = start(folder, "stopped")
+  run.wait_until(lambda: len(digest_lines(run.workdir)) >= 4)
+  run.processes[0].send_signal(signal.SIGTERM)
+  assert run.wait() == [0], run.output()
+  last = digest_lines(run.workdir)[-1]["step"]
+  assert 4 <= last < STEPS
+  assert f"SIGTERM: saved {run.workdir}/checkpoints/{last};" in run.output()
+  more = finish(folder, "stopped", f"--config.training.train_iters={last + 2}")
+  assert _went_on_from(more) == last
+  steps = [line["step"] for line in digest_lines(run.workdir)]
+  assert steps == list(range(1, last + 3))
+  expected = losses_of(whole)
+  assert losses_of(run.workdir) == {step: expected[step] for step in steps}
+
+
+def test_sigterm_in_one_of_two_processes_stops_both_at_one_step(folder):
+  run = start(folder, "stopped_2", num_processes=2)
+  run.wait_until(lambda: len(digest_lines(run.workdir)) >= 2)
+  run.processes[1].send_signal(signal.SIGTERM)
+  assert run.wait() == [0, 0], run.output() + run.output(1)
+  last = digest_lines(run.workdir)[-1]["step"]
+  assert last < STEPS
+  assert f"SIGTERM: saved {run.workdir}/checkpoints/{last};" in run.output()
+  data = run.workdir / "checkpoints" / str(last) / "data"
+  states = [
+    json.loads((data / f"part_{process}_of_2.json").read_text())["state"]
+    for process in range(2)
+  ]
+  assert states[0] == states[1]
+  assert states[0]["rows"] == last * ROWS
+
+
+def test_a_finished_run_has_nothing_left_to_do(folder, whole):
+  before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.jsonl")}
+  run = finish(folder, "whole")
+  assert "nothing left to do" in run.output()
+  assert f"checkpoints/{STEPS} is the end of the run" in run.output()
+  assert before == {
+    path: path.stat().st_mtime_ns for path in whole.rglob("*.jsonl")
+  }
+
+
+def test_a_run_ends_with_its_data_and_keeps_two_checkpoints(folder):
+  flags = ("--config.dataloader.epochs=1", "--config.training.train_iters=999")
+  run = finish(folder, "one_epoch", *flags)
+  (end,) = re.findall(r"the data ended after step (\d+), row", run.output())
+  assert len(digest_lines(run.workdir)) == int(end) < 999
+  kept = sorted(
+    int(path.name) for path in (run.workdir / "checkpoints").iterdir()
+  )
+  assert len(kept) == 2 and kept[-1] == int(end)
+  again = finish(folder, "one_epoch", *flags)
+  assert "the data has no batch after the last checkpoint" in again.output()
+
+
+@pytest.mark.parametrize(
+  "flag, words",
+  [
+    ("--config.training.seed=1", "seed"),
+    ("--config.dataset.data_config.split=70,30,0", "split"),
+    ("--config.get_batch.mask_boundary_labels=False", "mask_boundary_labels"),
+    ("--config.model.width=32", "width is 32, .* was saved with 16"),
+  ],
+)
+def test_another_config_does_not_go_on(folder, whole, flag, words):
+  lines = len(digest_lines(whole))
+  run = start(folder, "whole", flag, "--config.training.train_iters=999")
+  assert run.wait() == [1], run.output()
+  error = run.output().strip().splitlines()[-1]
+  assert re.search(f"ValueError: .*{words}", error), run.output()
+  assert len(digest_lines(whole)) == lines
+
+
+def test_evaluation_reads_the_same_rows_and_leaves_the_run_alone(folder, whole):
+  flags = (
+    "--config.training.eval_iters=2",
+    "--config.training.eval_interval=4",
+    "--config.training.train_iters=10",
+  )
+  run = finish(folder, "evaluated", *flags)
+  metrics = read_lines(run.workdir / "metrics.jsonl")
+  valid = [line for line in metrics if "valid_loss" in line]
+  assert [line["step"] for line in valid] == [4, 8, 10]
+  # Sums over the same rows each time, at most 2 batches of 8 rows of 16.
+  assert len({line["valid_tokens"] for line in valid}) == 1
+  assert 0 < valid[0]["valid_tokens"] <= 2 * ROWS * 16
+  assert all(3 < line["valid_loss"] < 6 for line in valid)
+  assert "step 10  valid loss" in run.output()
+  expected = losses_of(whole)
+  losses = losses_of(run.workdir)
+  assert losses == {step: expected[step] for step in range(1, 11)}
+  rows = rows_of(digest_lines(run.workdir))
+  assert rows.items() <= rows_of(digest_lines(whole)).items()
+
+
+def test_evaluation_without_valid_data_is_refused(folder):
+  run = start(
+    folder,
+    "no_valid",
+    "--config.dataset.data_config.split=1,0,0",
+    "--config.training.eval_interval=4",
+  )
+  assert run.wait() == [1]
+  assert "eval_interval is 4, but valid has no data" in run.output()
+
+
+def test_a_profile_has_every_stage_of_every_step(folder):
+  profile = folder / "profile"
+  finish(
+    folder,
+    "profiled",
+    f"--profile={profile}",
+    "--config.training.train_iters=5",
+  )
+  times = json.loads((profile / "step_times_0.json").read_text())
+  assert times["step"] == [1, 2, 3, 4, 5]
+  assert list(times["seconds"]) == ["plan", "read", "place", "wait", "step"]
+  assert all(
+    len(seconds) == 5 and min(seconds) > 0
+    for seconds in times["seconds"].values()
+  )
+  assert (profile / "step_times.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_loss_that_is_not_finite_is_an_error(folder, num_processes):
+  name = f"diverged_{num_processes}"
+  flags = (
+    "--config.optimizer.learning_rate=1e38",
+    "--config.optimizer.warmup=0",
+  )
+  run = start(folder, name, *flags, num_processes=num_processes)
+  assert run.wait() == [1] * num_processes, run.output()
+  assert "FloatingPointError: The loss of step 2 is" in run.output()
+  assert "Lower optimizer.learning_rate" in run.output()
+  # No step of that kind was saved.
+  assert not any((run.workdir / "checkpoints").glob("[0-9]*"))
