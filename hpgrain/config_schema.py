@@ -137,7 +137,7 @@ KEYS: tuple[Key, ...] = (
         "The .bin holds the sequences back to back, in order."),
     Key("mmap", bool, True, "Map the .bin; False reads it with pread."),
     Key("max_open_files", int, 512, "Most files kept mapped at a time.",
-        minimum=1),
+        minimum=2),
     Key("vocab_size", int, None,
         "Number of ids; unset takes the tokenizer's, else the manifest's.",
         minimum=1, maximum=_INT32_MAX),

@@ -141,6 +141,40 @@ def make_steps(
   )
 
 
+def param_specs(
+  shape: transformer.Shape, mesh: Mesh, *, axis: str = "tp"
+) -> transformer.Params:
+  """Returns the PartitionSpecs of `transformer.init`'s parameters on `mesh`.
+
+  Heads, hidden units and the vocabulary go over the tensor axis; the rest is
+  replicated.
+
+  Raises:
+    ValueError: if the heads cannot be shared out over the axis.
+  """
+  size = mesh.shape.get(axis, 1)
+  if shape.heads % size:
+    raise ValueError(
+      f"model.heads must be a multiple of the mesh's {axis!r} axis, got"
+      f" {shape.heads} heads over {size} devices."
+    )
+  tp = axis if axis in mesh.shape else None
+  layer = {
+    "attention_norm": P(),
+    "qkv": P(None, None, tp),
+    "attention_out": P(tp, None),
+    "mlp_norm": P(),
+    "mlp_in": P(None, tp),
+    "mlp_out": P(tp, None),
+  }
+  return {
+    # The vocabulary is a multiple of 128, so of any sensible tensor axis.
+    "embedding": P(tp, None),
+    "final_norm": P(),
+    "layers": [dict(layer) for _ in range(shape.layers)],
+  }
+
+
 def _state_shardings(
   shapes: State,
   shape: transformer.Shape,
@@ -155,7 +189,7 @@ def _state_shardings(
   replicated = NamedSharding(mesh, P())
   params = jax.tree.map(
     lambda spec: NamedSharding(mesh, spec),
-    transformer.param_specs(shape, mesh),
+    param_specs(shape, mesh),
     is_leaf=lambda x: isinstance(x, P),
   )
   return {

@@ -5,9 +5,7 @@
                  rotary position_ids, mask from segment_ids
 
 It is here to show a batch being trained on, and to be read. Parameters are a
-plain dict of float32 arrays; whoever jits decides where they live, and
-`param_specs` is one way: heads, hidden units and vocabulary over the tensor
-axis, the rest replicated.
+plain dict of float32 arrays; whoever jits decides where they live.
 """
 
 import dataclasses
@@ -16,8 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from hpgrain import attention, records
 
@@ -91,35 +87,6 @@ def init(key: jax.Array, shape: Shape) -> Params:
   for block in params["layers"]:
     block.update(attention_norm=ones, mlp_norm=ones)
   return params | {"final_norm": ones}
-
-
-def param_specs(shape: Shape, mesh: Mesh, *, axis: str = "tp") -> Params:
-  """Returns the PartitionSpecs of `init`'s parameters on `mesh`.
-
-  Raises:
-    ValueError: if the heads cannot be shared out over the axis.
-  """
-  size = mesh.shape.get(axis, 1)
-  if shape.heads % size:
-    raise ValueError(
-      f"model.heads must be a multiple of the mesh's {axis!r} axis, got"
-      f" {shape.heads} heads over {size} devices."
-    )
-  tp = axis if axis in mesh.shape else None
-  layer = {
-    "attention_norm": P(),
-    "qkv": P(None, None, tp),
-    "attention_out": P(tp, None),
-    "mlp_norm": P(),
-    "mlp_in": P(None, tp),
-    "mlp_out": P(tp, None),
-  }
-  return {
-    # The vocabulary is a multiple of 128, so of any sensible tensor axis.
-    "embedding": P(tp, None),
-    "final_norm": P(),
-    "layers": [dict(layer) for _ in range(shape.layers)],
-  }
 
 
 def rotate(x: jax.Array, position_ids: jax.Array) -> jax.Array:

@@ -4,47 +4,27 @@ A run is told apart from another by what it writes: digests.jsonl has a line
 for each batch the devices were given, metrics.jsonl a line for each step.
 """
 
-import dataclasses
 import json
-import os
 import random
 import re
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import corpora
 import pytest
-
-ROOT = Path(__file__).parent.parent
-ROWS = 8
-STEPS = 80
-
-CONFIG = """
-from hpgrain.config import base_config
-
-
-def get_config():
-  config = base_config()
-  config.dataset.data_path = (
-    *(0.7, "{workdir}/../a"), *(0.3, "{workdir}/../b"),
-  )
-  config.dataset.data_config.update(
-    seq_length=16, vocab_size=128, split="80,20,0"
-  )
-  config.training.update(
-    global_batch_size=ROWS, train_iters=STEPS, log_interval=1,
-    checkpoint_interval=3, eval_iters=0,
-  )
-  config.mesh.update(data=4, cp=2)
-  config.model.update(layers=1, width=16, heads=2)
-  config.optimizer.learning_rate = 1e-2
-  return config
-"""
+from train_runs import (
+  ROWS,
+  STEPS,
+  digest_lines,
+  finish,
+  losses_of,
+  make_folder,
+  read_lines,
+  rows_of,
+  start,
+  went_on_from,
+)
 
 DATA_4_CP_2 = ()
 DATA_2_CP_2_TP_2 = ("--config.mesh.data=2", "--config.mesh.tp=2")
@@ -52,153 +32,7 @@ DATA_2_CP_2_TP_2 = ("--config.mesh.data=2", "--config.mesh.tp=2")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """Two corpora, a config, and a compilation cache for all runs."""
-  path = tmp_path_factory.mktemp("train")
-  rng = random.Random(0)
-  for name in "ab":
-    documents = corpora.random_documents(
-      rng, num_documents=120, max_length=40, vocab_size=128
-    )
-    corpora.write_pair(path / name, documents)
-  text = CONFIG.replace("ROWS", str(ROWS)).replace("STEPS", str(STEPS))
-  (path / "config.py").write_text(text)
-  return path
-
-
-@dataclasses.dataclass
-class Run:
-  """One start of launch/train.py, in one process or several."""
-
-  workdir: Path
-  processes: list[subprocess.Popen]
-  outputs: list[Path]
-
-  def output(self, process: int = 0) -> str:
-    return self.outputs[process].read_text()
-
-  def wait(self, *, timeout: float = 240) -> list[int]:
-    """Waits for the end; returns the exit codes."""
-    end = time.monotonic() + timeout
-    try:
-      return [
-        process.wait(max(0.1, end - time.monotonic()))
-        for process in self.processes
-      ]
-    except subprocess.TimeoutExpired:
-      self.kill()
-      pytest.fail(f"still running after {timeout} s:\n{self.output()}")
-
-  def kill(self) -> None:
-    """Kills all processes at once, as a machine that goes away does."""
-    for process in self.processes:
-      process.send_signal(signal.SIGKILL)
-    for process in self.processes:
-      process.wait()
-
-  def wait_until(self, reached: Callable[[], bool]) -> bool:
-    """Waits for a moment; False if the run ended before it."""
-    end = time.monotonic() + 240
-    while not reached():
-      if any(process.poll() is not None for process in self.processes):
-        return False
-      if time.monotonic() > end:
-        self.kill()
-        pytest.fail(f"nothing happened:\n{self.output()}")
-      time.sleep(0.002)
-    return True
-
-
-def start(
-  folder: Path,
-  name: str,
-  *flags: str,
-  num_processes: int = 1,
-  program: Sequence[str] = ("launch/train.py",),
-) -> Run:
-  """Starts a run of the config in a workdir of that name."""
-  workdir = folder / name
-  workdir.mkdir(exist_ok=True)
-  env = os.environ | {
-    "JAX_PLATFORMS": "cpu",
-    "JAX_COMPILATION_CACHE_DIR": str(folder / "cache"),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-  }
-  # Says how well to compile, for runs so short, and not how many devices there
-  # are: the trainer is to find that out by itself.
-  env["XLA_FLAGS"] = " ".join(
-    ("--xla_backend_optimization_level=0",
-     "--xla_llvm_disable_expensive_passes=true")
-  )  # fmt: skip
-  command = [
-    *(sys.executable, *program),
-    f"--config={folder / 'config.py'}",
-    f"--workdir={workdir}",
-    "--log_batch_digest",
-    *flags,
-  ]
-  address = f"127.0.0.1:{_free_port()}"
-  processes, outputs = [], []
-  for process in range(num_processes):
-    more = [
-      f"--coordinator_address={address}",
-      f"--num_processes={num_processes}",
-      f"--process_id={process}",
-    ]
-    outputs.append(workdir / f"output_{process}.txt")
-    with outputs[-1].open("w") as output:
-      processes.append(
-        subprocess.Popen(
-          command + (more if num_processes > 1 else []),
-          cwd=ROOT,
-          env=env,
-          stdout=output,
-          stderr=subprocess.STDOUT,
-        )
-      )
-  return Run(workdir, processes, outputs)
-
-
-def finish(folder: Path, name: str, *flags: str, num_processes: int = 1) -> Run:
-  """Runs to the end and expects success."""
-  run = start(folder, name, *flags, num_processes=num_processes)
-  codes = run.wait()
-  assert codes == [0] * num_processes, run.output()
-  return run
-
-
-def _free_port() -> int:
-  with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    return free.getsockname()[1]
-
-
-def read_lines(path: Path) -> list[dict]:
-  """Reads whole lines; one that is being written does not count."""
-  if not path.exists():
-    return []
-  text = path.read_text()
-  return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n")
-          if line]  # fmt: skip
-
-
-def digest_lines(workdir: Path) -> list[dict]:
-  return read_lines(workdir / "digests.jsonl")
-
-
-def rows_of(lines: Sequence[dict]) -> dict[int, str]:
-  """Row number -> digest; a row that comes again must be the same."""
-  rows: dict[int, str] = {}
-  for line in lines:
-    assert line["rows"] == len(line["row_digests"])
-    for row, digest in enumerate(line["row_digests"], line["first_row"]):
-      assert rows.setdefault(row, digest) == digest, (row, line["step"])
-  return rows
-
-
-def losses_of(workdir: Path) -> dict[int, float]:
-  """Step -> loss; a step that comes again gives the newest."""
-  lines = read_lines(workdir / "metrics.jsonl")
-  return {line["step"]: line["loss"] for line in lines if "loss" in line}
+  return make_folder(tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +99,7 @@ def kill_at_random(
     steps = rng.randint(0, 2 * STEPS // (kills + 2))
     if i % 3 == 1:
       alive = run.wait_until(
-        lambda: (
+        lambda before=before: (
           any(checkpoints.glob("*.orbax-checkpoint-tmp"))
           and len(digest_lines(workdir)) > before
         )
@@ -280,15 +114,10 @@ def kill_at_random(
     assert alive, run.output()
     run.kill()
     torn += any(checkpoints.glob("*.orbax-checkpoint-tmp"))
-    starts.append(_went_on_from(run))
+    starts.append(went_on_from(run))
   num_processes, flags = ways[kills % len(ways)]
   run = finish(folder, name, *flags, num_processes=num_processes)
-  return [*starts, _went_on_from(run)], torn
-
-
-def _went_on_from(run: Run) -> int:
-  found = re.search(r"going on from .*/checkpoints/(\d+),", run.output())
-  return int(found[1]) if found else 0
+  return [*starts, went_on_from(run)], torn
 
 
 def test_a_run_killed_on_one_mesh_repeats_rows_and_losses_bitwise(
@@ -326,7 +155,7 @@ def test_sigterm_saves_and_the_next_start_goes_on(folder, whole):
   assert 4 <= last < STEPS
   assert f"SIGTERM: saved {run.workdir}/checkpoints/{last};" in run.output()
   more = finish(folder, "stopped", f"--config.training.train_iters={last + 2}")
-  assert _went_on_from(more) == last
+  assert went_on_from(more) == last
   steps = [line["step"] for line in digest_lines(run.workdir)]
   assert steps == list(range(1, last + 3))
   expected = losses_of(whole)
@@ -376,9 +205,12 @@ def test_a_run_ends_with_its_data_and_keeps_two_checkpoints(folder):
 @pytest.mark.parametrize(
   "flag, words",
   [
-    ("--config.training.seed=1", "seed"),
-    ("--config.dataset.data_config.split=70,30,0", "split"),
-    ("--config.get_batch.mask_boundary_labels=False", "mask_boundary_labels"),
+    ("--config.training.seed=1", "seed: saved 0, now 1"),
+    ("--config.dataset.data_config.split=70,30,0", "split: saved"),
+    (
+      "--config.get_batch.mask_boundary_labels=False",
+      "mask_boundary_labels: saved true, now false",
+    ),
     ("--config.model.width=32", "width is 32, .* was saved with 16"),
   ],
 )
@@ -386,8 +218,7 @@ def test_another_config_does_not_go_on(folder, whole, flag, words):
   lines = len(digest_lines(whole))
   run = start(folder, "whole", flag, "--config.training.train_iters=999")
   assert run.wait() == [1], run.output()
-  error = run.output().strip().splitlines()[-1]
-  assert re.search(f"ValueError: .*{words}", error), run.output()
+  assert re.search(f"ValueError: .*{words}", run.output(), re.DOTALL)
   assert len(digest_lines(whole)) == lines
 
 
