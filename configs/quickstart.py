@@ -16,7 +16,7 @@ from hpgrain.config import base_config, parse_arg
 
 def get_config(arg: str | None = None) -> mlc.ConfigDict:
   """Config for the quick start."""
-  arg = parse_arg(arg, seq_length=256, runlocal=False)
+  arg = parse_arg(arg, seq_length=128, runlocal=False)
   config = base_config()
 
   config.prepare = "embedded_example"
@@ -31,10 +31,10 @@ def get_config(arg: str | None = None) -> mlc.ConfigDict:
   config.dataset.data_config.seq_length = arg.seq_length
   config.dataset.data_config.split = "95, 5, 0"
 
-  config.training.global_batch_size = 16
-  config.training.train_iters = 3 if arg.runlocal else 100
-  config.training.eval_iters = 2 if arg.runlocal else 10
-  config.training.checkpoint_interval = 50
+  config.training.global_batch_size = 8
+  config.training.train_iters = 3 if arg.runlocal else 120
+  config.training.eval_iters = 2 if arg.runlocal else 20
+  config.training.checkpoint_interval = 20
 
   # Eight devices, simulated where there are none: four shares of the rows, each
   # in two halves. -1 takes the devices that are left, however many.

@@ -24,6 +24,9 @@ Batch = dict[str, jax.Array]
 # attend to nothing, gives a uniform softmax rather than a NaN.
 _MASKED = -1e30
 
+# The size of an embedding's numbers at the start.
+_EMBEDDING_SCALE = 0.02
+
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
@@ -70,7 +73,7 @@ def init(key: jax.Array, shape: Shape) -> Params:
     "mlp_out": ((hidden, width), 0.5 * last),
   }
   sizes = {
-    "embedding": ((shape.vocabulary, width), 0.02),
+    "embedding": ((shape.vocabulary, width), _EMBEDDING_SCALE),
     "layers": [layer] * shape.layers,
   }
   leaves, tree = jax.tree.flatten(sizes, is_leaf=lambda x: isinstance(x, tuple))
@@ -106,8 +109,8 @@ def logits(params: Params, inputs: Batch, *, shape: Shape) -> jax.Array:
   mask = _mask(inputs[records.SEGMENT_IDS], shape)
   position_ids = inputs[records.POSITION_IDS]
   x = params["embedding"][inputs[records.INPUT_IDS]]
-  # Embeddings start small because they are the output layer too.
-  x = x * shape.width**0.5
+  # They start small because they are the output layer too.
+  x = x / _EMBEDDING_SCALE
   for layer in params["layers"]:
     x = x + _attend(
       layer, _norm(x, layer["attention_norm"]), mask, position_ids, shape
