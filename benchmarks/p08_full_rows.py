@@ -12,7 +12,7 @@ import common
 import megatron_peer
 import numpy as np
 
-from hpgrain import loader, shard
+from hpgrain import batches, shard
 from hpgrain.batch import FieldOptions
 from hpgrain.samples import GPTSamples
 
@@ -37,7 +37,7 @@ def measure(folder: Path, options: argparse.Namespace) -> Iterator[common.Row]:
 
   def ours(i: int) -> None:
     # What the loader does for a batch; its order is a permutation.
-    loader.make_shards(
+    batches.make_shards(
       samples, whole, first_row=firsts[i], end_row=None, options=fields
     )
 

@@ -17,7 +17,7 @@ import common
 import grain
 import jax
 
-from hpgrain import loader, shard
+from hpgrain import batches, loader, shard
 from hpgrain.batch import FieldOptions
 from hpgrain.mock import MockSamples
 
@@ -40,7 +40,7 @@ def _ours(prefetch: int) -> loader.LoaderIterator:
     shard.batch_sharding(mesh), num_rows=1, num_positions=8
   )
   samples = MockSamples(seq_length=8, vocab_size=16, seed=0)
-  spec = loader.BatchSpec(samples, layout, FieldOptions())
+  spec = batches.BatchSpec(samples, layout, FieldOptions())
   return iter(loader.Loader(spec, prefetch=prefetch))
 
 
@@ -58,7 +58,7 @@ def measure(_: Path, options: argparse.Namespace) -> Iterator[common.Row]:
   iterators[default] = _peer(grain.ReadOptions(), 0)
   made = ([], dict.fromkeys(("plan", "read", "place"), 0.0))
   with (
-    mock.patch.object(loader, "make_shards", lambda *_, **__: made),
+    mock.patch.object(batches, "make_shards", lambda *_, **__: made),
     mock.patch.object(shard, "place", lambda *_: {}),
   ):
     times = common.in_turn(

@@ -350,36 +350,29 @@ PYBIND11_MODULE(_kernels, m) {
            arg("extra"), arg("rows_per_epoch"), arg("num_tokens"),
            arg("shuffle"), arg("keep_last"), arg("starts") = py::none())
       .def(
-          "add_epoch",
-          [](OwnedRows& self, int64_t epoch, const py::bytes& key) {
-            const Key words = ToKey(key);
-            const Unlocked unlocked;
-            self.rows->AddEpoch(epoch, words);
-          },
-          arg("epoch"), arg("key"), "Makes the rows of an epoch plannable.")
-      .def(
-          "missing_epoch",
-          [](OwnedRows& self, const Array<int64_t>& rows) {
-            const auto in = Flat(rows, "rows");
-            const Unlocked unlocked;
-            return self.rows->MissingEpoch(in);
-          },
-          arg("rows"), "First epoch of the rows whose key is needed, or -1.")
-      .def(
           "plan",
           [](OwnedRows& self, const std::shared_ptr<OpenFile>& file,
-             const Array<int64_t>& rows, int32_t source) {
+             const Array<int64_t>& rows, int32_t source,
+             const std::vector<std::pair<int64_t, py::bytes>>& keys)
+              -> py::object {
             if (file == nullptr) ThrowInvalid("file is None.");
             const auto in = Flat(rows, "rows");
+            std::vector<std::pair<int64_t, Key>> words;
+            for (const auto& [epoch, key] : keys) {
+              words.emplace_back(epoch, ToKey(key));
+            }
             RowPlans plans;
+            bool found = false;
             {
               const Unlocked unlocked;
-              plans = self.rows->Plan(file->file, in, source);
+              found = self.rows->Plan(file->file, in, source, words, &plans);
             }
+            if (!found) return py::none();
             return ToTuple(std::move(plans));
           },
           arg("file"), arg("rows"), arg("source"),
-          "The arrays of records.RowPlans for the rows.");
+          arg("keys") = std::vector<std::pair<int64_t, py::bytes>>(),
+          "The arrays of records.RowPlans; None if an epoch's key is needed.");
 
   m.def("merge_plans", &MergeTuples, arg("n"), arg("parts"),
         "One plan of n rows from (rows, plan) parts.");

@@ -1,7 +1,7 @@
 #include "stable_rows.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <iterator>
 
 #include "errors.h"
 #include "piece_walk.h"
@@ -15,6 +15,8 @@ using int128 = __int128;
 // A piece's length is an int32.
 constexpr int64_t kMaxRow = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxTokens = int64_t{1} << 62;
+// Epochs whose keys are kept for the next call.
+constexpr int64_t kKeptEpochs = 8;
 
 }  // namespace
 
@@ -85,44 +87,13 @@ void StableRows::AddEpoch(int64_t epoch, Key key) {
                                   static_cast<uint64_t>(slack + 1));
   }
   const Permutation permutation(c.rows_per_epoch, key);
-  const std::lock_guard<std::mutex> lock(mutex_);
   epochs_.insert_or_assign(epoch, Epoch{permutation, offset, ++clock_});
-  while (static_cast<int64_t>(epochs_.size()) > capacity_) {
-    epochs_.erase(std::min_element(
-        epochs_.begin(), epochs_.end(), [](const auto& a, const auto& b) {
-          return a.second.last_used < b.second.last_used;
-        }));
-  }
 }
 
-int64_t StableRows::MissingEpoch(Span<const int64_t> rows) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  int64_t missing = -1;
-  int64_t last = -1;
-  std::unordered_set<int64_t> needed;
-  for (int64_t i = 0; i < rows.size; ++i) {
-    const int64_t epoch = EpochOf(rows, i);
-    if (epoch == last || !NeedsKey(epoch)) continue;
-    last = epoch;
-    if (!needed.insert(epoch).second) continue;
-    const auto found = epochs_.find(epoch);
-    if (found != epochs_.end()) {
-      found->second.last_used = ++clock_;
-    } else if (missing < 0) {
-      missing = epoch;
-    }
-  }
-  // Rows of many short epochs need all of their keys at once, and several
-  // threads may be about to plan: keys are small, so keep enough of them.
-  capacity_ = std::max(capacity_, 8 * static_cast<int64_t>(needed.size()));
-  return missing;
-}
-
-void StableRows::FindSpans(Span<const int64_t> rows,
+bool StableRows::FindSpans(Span<const int64_t> rows,
                            std::vector<int64_t>* begins,
                            std::vector<int64_t>* counts) {
   const auto& c = config_;
-  const std::lock_guard<std::mutex> lock(mutex_);
   int64_t last = -1;
   const Epoch* held = nullptr;
   for (int64_t i = 0; i < rows.size; ++i) {
@@ -132,10 +103,7 @@ void StableRows::FindSpans(Span<const int64_t> rows,
       last = epoch;
       if (NeedsKey(epoch)) {
         const auto found = epochs_.find(epoch);
-        if (found == epochs_.end()) {
-          ThrowInvalid("the key of epoch ", epoch, ", which row ", rows[i],
-                       " needs, was not added; add_epoch gives it.");
-        }
+        if (found == epochs_.end()) return false;
         found->second.last_used = ++clock_;
         held = &found->second;
       }
@@ -147,10 +115,13 @@ void StableRows::FindSpans(Span<const int64_t> rows,
     (*begins)[i] = begin;
     (*counts)[i] = std::min(c.seq_length + c.extra, c.num_tokens - begin);
   }
+  return true;
 }
 
-RowPlans StableRows::Plan(const TokenFile& file, Span<const int64_t> rows,
-                          int32_t source) {
+bool StableRows::Plan(const TokenFile& file, Span<const int64_t> rows,
+                      int32_t source,
+                      const std::vector<std::pair<int64_t, Key>>& keys,
+                      RowPlans* plans) {
   const auto& c = config_;
   if (c.last_sequence > file.num_sequences) {
     ThrowInvalid("the sequences [", c.first_sequence, ", ", c.last_sequence,
@@ -158,13 +129,27 @@ RowPlans StableRows::Plan(const TokenFile& file, Span<const int64_t> rows,
   }
   std::vector<int64_t> begins(rows.size);
   std::vector<int64_t> counts(rows.size);
-  FindSpans(rows, &begins, &counts);
+  {
+    // Under one lock, so that no other thread lets go of a key in between.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [epoch, key] : keys) AddEpoch(epoch, key);
+    const bool found = FindSpans(rows, &begins, &counts);
+    if (static_cast<int64_t>(epochs_.size()) > kKeptEpochs) {
+      // Each use has a tick of its own, so the last ticks are as many epochs.
+      for (auto it = epochs_.begin(); it != epochs_.end();) {
+        it = it->second.last_used <= clock_ - kKeptEpochs ? epochs_.erase(it)
+                                                          : std::next(it);
+      }
+    }
+    if (!found) return false;
+  }
   if (rows.size > 0 && c.first_sequence == c.last_sequence) {
     ThrowInvalid("rows were asked for of the sequences [", c.first_sequence,
                  ", ", c.last_sequence, "), which are none.");
   }
   PieceWalk walk(file, c.first_sequence, c.last_sequence, c.starts, source);
-  return walk.Cut({begins.data(), rows.size}, {counts.data(), rows.size});
+  *plans = walk.Cut({begins.data(), rows.size}, {counts.data(), rows.size});
+  return true;
 }
 
 }  // namespace hpgrain

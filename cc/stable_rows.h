@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "feistel.h"
@@ -38,16 +39,12 @@ class StableRows {
   // Throws std::invalid_argument for numbers that contradict each other.
   explicit StableRows(const StableRowsConfig& config);
 
-  // Makes the rows of epoch `epoch` plannable.
-  void AddEpoch(int64_t epoch, Key key);
-
-  // The first epoch among the rows' whose key is needed and not held, or -1.
-  int64_t MissingEpoch(Span<const int64_t> rows);
-
-  // Throws std::out_of_range for a negative row, std::invalid_argument for a
-  // missing key or a file whose pointers and lengths disagree.
-  RowPlans Plan(const TokenFile& file, Span<const int64_t> rows,
-                int32_t source);
+  // Plans the rows into *plans; false if the key of an epoch among them is
+  // neither held nor given. Keys that are given are held for later calls, the
+  // last used of them. Throws std::out_of_range for a negative row,
+  // std::invalid_argument for a file whose pointers and lengths disagree.
+  bool Plan(const TokenFile& file, Span<const int64_t> rows, int32_t source,
+            const std::vector<std::pair<int64_t, Key>>& keys, RowPlans* plans);
 
  private:
   struct Epoch {
@@ -58,14 +55,14 @@ class StableRows {
 
   bool NeedsKey(int64_t epoch) const;
   int64_t EpochOf(Span<const int64_t> rows, int64_t i) const;
-  void FindSpans(Span<const int64_t> rows, std::vector<int64_t>* begins,
+  void AddEpoch(int64_t epoch, Key key);
+  bool FindSpans(Span<const int64_t> rows, std::vector<int64_t>* begins,
                  std::vector<int64_t>* counts);
 
   const StableRowsConfig config_;
   std::mutex mutex_;  // guards what follows
   std::unordered_map<int64_t, Epoch> epochs_;
   int64_t clock_ = 0;
-  int64_t capacity_ = 8;
 };
 
 }  // namespace hpgrain

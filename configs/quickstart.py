@@ -2,7 +2,7 @@ r"""A small model on the standard library's source text, two sources blended.
 
 Command to run:
 
-python launch/train.py --config=configs/quickstart.py --workdir=/tmp/run
+python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain
 
 The first run makes its own data, a tokenizer and two pairs of token files, in
 {workdir}/data; the next finds them there. `--config=configs/quickstart.py:

@@ -4,6 +4,7 @@ In the order of the flow: write and read tokenized corpora, turn documents
 into rows, build the loaders of a run, save and restore their state.
 """
 
+from hpgrain import checkpoint as checkpoint
 from hpgrain import index as index
 from hpgrain.batch import loss_inputs as loss_inputs
 from hpgrain.batch import model_inputs as model_inputs

@@ -112,14 +112,25 @@ class StableRows:
         back to back.
     """
 
-  def add_epoch(self, epoch: int, key: bytes) -> None:
-    """Makes the rows of an epoch plannable; old epochs are let go."""
+  def plan(
+    self,
+    file: TokenFile,
+    rows: _Int64,
+    source: int,
+    keys: Sequence[tuple[int, bytes]] = ...,
+  ) -> _Plan | None:
+    """Returns the arrays of `records.RowPlans` for rows int64[n].
 
-  def missing_epoch(self, rows: _Int64) -> int:
-    """Returns the rows' first epoch whose key is needed, or -1."""
+    Args:
+      file: the open pair.
+      rows: row numbers, from 0 on.
+      source: the number to write into the plan.
+      keys: (epoch, 16 bytes) of epochs among the rows; the last used are kept
+        for later calls.
 
-  def plan(self, file: TokenFile, rows: _Int64, source: int) -> _Plan:
-    """Returns the arrays of `records.RowPlans` for rows int64[n]."""
+    Returns:
+      None if the key of an epoch is neither given nor kept.
+    """
 
 def merge_plans(n: int, parts: Sequence[tuple[_Int64, _Plan]]) -> _Plan:
   """Merges (rows, plan) parts: row i of a plan becomes row rows[i] of n.

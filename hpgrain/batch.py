@@ -12,6 +12,7 @@ holds part of a row makes that part alone.
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -163,37 +164,56 @@ def num_loss_tokens(batch: Mapping[str, jax.Array]) -> jax.Array:
   return jnp.sum(batch[LOSS_MASK])
 
 
+@dataclasses.dataclass(frozen=True)
+class AttentionOptions:
+  """Which masks `model_inputs` adds; what rows are does not depend on them.
+
+  Attributes:
+    attention_mode: "segment_ids" for kernels that take segments, or "dense"
+      to add `attention_mask`.
+    sliding_window: how many keys a query sees in `swa_mask`; None adds none.
+    window_keys: "inclusive" counts the query's own key, "reference" does not.
+  """
+
+  attention_mode: str = "segment_ids"
+  sliding_window: int | None = None
+  window_keys: str = "inclusive"
+
+  def __post_init__(self) -> None:
+    if self.attention_mode not in ("segment_ids", "dense"):
+      raise ValueError(
+        'attention_mode must be "segment_ids" or "dense", got'
+        f" {self.attention_mode!r}."
+      )
+
+
 def model_inputs(
-  batch: Mapping[str, jax.Array],
-  *,
-  attention_mode: str = "segment_ids",
-  sliding_window: int | None = None,
-  window_keys: str = "inclusive",
+  batch: Mapping[str, jax.Array], **options: Any
 ) -> dict[str, jax.Array]:
   """Returns what a model's forward pass takes; call it inside `jit`.
 
   Args:
     batch: of the loader.
-    attention_mode: "segment_ids" for kernels that take segments, or "dense"
-      to add `attention_mask` bool[rows, 1, S, S], True = may attend.
-    sliding_window: adds `swa_mask`, the same within a window of so many keys.
-    window_keys: "inclusive" counts the query's own key, "reference" does not.
+    **options: the attributes of `AttentionOptions`.
+
+  Returns:
+    input_ids, labels, position_ids and segment_ids as they are; with
+    attention_mode="dense" `attention_mask`, with a sliding_window `swa_mask`,
+    each bool[rows, 1, S, S], True = may attend.
 
   Raises:
-    ValueError: for an attention_mode there is none of.
+    ValueError: for an option there is none of.
   """
-  if attention_mode not in ("segment_ids", "dense"):
-    raise ValueError(
-      'attention_mode must be "segment_ids" or "dense", got'
-      f" {attention_mode!r}."
-    )
+  chosen = AttentionOptions(**options)
   names = (INPUT_IDS, LABELS, POSITION_IDS, SEGMENT_IDS)
   inputs = {name: batch[name] for name in names}
-  if attention_mode == "dense":
+  if chosen.attention_mode == "dense":
     inputs["attention_mask"] = attention.attention_mask(batch[SEGMENT_IDS])
-  if sliding_window is not None:
+  if chosen.sliding_window is not None:
     inputs["swa_mask"] = attention.sliding_window_mask(
-      batch[SEGMENT_IDS], window=sliding_window, window_keys=window_keys
+      batch[SEGMENT_IDS],
+      window=chosen.sliding_window,
+      window_keys=chosen.window_keys,
     )
   return inputs
 

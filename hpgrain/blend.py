@@ -22,12 +22,15 @@ StableBlend is a tree of two-way splits. Weights 5, 3, 2 give
 import functools
 import heapq
 import math
+import numbers
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from hpgrain import _kernels
+from hpgrain.arguments import row_numbers
 
 # Weights become integers of about this sum, so that 7:3 and .7:.3 are alike.
 _SCALE = 1 << 40
@@ -38,6 +41,10 @@ def _scaled(weights: Sequence[float]) -> list[int]:
   if len(weights) == 0:
     raise ValueError("A blend needs at least one weight, got none.")
   for i, weight in enumerate(weights):
+    if isinstance(weight, bool) or not isinstance(weight, numbers.Real):
+      raise ValueError(
+        f"Blend weights must be numbers; source {i} has {weight!r}."
+      )
     if not (math.isfinite(weight) and weight > 0):
       raise ValueError(
         f"Blend weights must be positive and finite; source {i} has"
@@ -55,7 +62,8 @@ def _scaled(weights: Sequence[float]) -> list[int]:
 
 
 def _shares(weights: Sequence[float]) -> list[int]:
-  exact = [Fraction(weight) for weight in weights]
+  # NumPy's numbers have a Python number each, which Fraction takes exactly.
+  exact = [Fraction(getattr(w, "item", lambda w=w: w)()) for w in weights]
   total = sum(exact)
   return [round(weight * _SCALE / total) for weight in exact]
 
@@ -105,6 +113,8 @@ class StableBlend:
     self, weights: Sequence[int], sources: Sequence[int], num_sources: int
   ) -> None:
     self.num_sources = num_sources
+    # Of the sources that have a share, as the tree takes them.
+    self.weights = [int(weight) for weight in weights]
     # The tree knows only sources that have a share; leaf i is sources[i].
     self._sources = np.array(sources, np.int32)
     # A leaf is ~i; the heap breaks ties by the order of making.
@@ -124,15 +134,26 @@ class StableBlend:
       for pair, _ in reversed(made)
     ]
     self._weights = [pair for _, pair in reversed(made)]
-    self._tree = _kernels.BlendTree(
+    self._tree = self._make_tree()
+
+  def _make_tree(self) -> _kernels.BlendTree:
+    return _kernels.BlendTree(
       np.array(self._children, np.int32).reshape(-1, 2),
       np.array(self._weights, np.uint64).reshape(-1, 2),
-      len(sources),
+      len(self._sources),
     )
+
+  def __getstate__(self) -> dict[str, Any]:
+    """Leaves out the kernel's object, which is made anew from the rest."""
+    return {k: v for k, v in self.__dict__.items() if k != "_tree"}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    self._tree = self._make_tree()
 
   def locate(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (source int32[n], k int64[n]) of blend rows int64[n]."""
-    leaf, k = self._tree.locate(np.ascontiguousarray(positions, np.int64))
+    leaf, k = self._tree.locate(row_numbers(positions))
     if len(self._sources) == self.num_sources:
       return leaf, k
     return self._sources[leaf], k

@@ -5,6 +5,7 @@ source plans its own, and the plans are merged back into the order asked for.
 """
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ import grain
 import numpy as np
 
 from hpgrain import _kernels, blend, gather
+from hpgrain.arguments import row_numbers
 from hpgrain.precut import PrecutSamples
 from hpgrain.records import DATASET_ID, RowPlans, Segments
-from hpgrain.samples import GPTSamples, check_rows
+from hpgrain.samples import GPTSamples
 
 
 class BlendSamples(grain.MapDataset):
@@ -64,7 +66,6 @@ class BlendSamples(grain.MapDataset):
           f" {len(members)} sources."
         )
     self.members = tuple(members)
-    self._weights = None if weights is None else tuple(weights)
     self._weighted = None if weights is None else blend.StableBlend(weights)
     self._simple_blend = simple_blend
 
@@ -74,12 +75,12 @@ class BlendSamples(grain.MapDataset):
     first = self.members[0]
     seen: dict[str, int] = {}
     for i, member in enumerate(self.members):
-      if (member.seq_length, member.extra) != (first.seq_length, first.extra):
-        raise ValueError(
-          "The sources of a blend must agree in seq_length and extra token;"
-          f" source 0 has {first.seq_length} + {first.extra}, source {i}"
-          f" {member.seq_length} + {member.extra}."
-        )
+      for key, value in _common(first).items():
+        if _common(member).get(key) != value:
+          raise ValueError(
+            f"The sources of a blend must agree in {key}; source 0 has"
+            f" {value!r}, source {i} {_common(member).get(key)!r}."
+          )
       name = member.sources[0].name
       if seen.setdefault(name, i) != i:
         raise ValueError(
@@ -153,17 +154,19 @@ class BlendSamples(grain.MapDataset):
     if isinstance(index, slice):
       return self.slice(index)
     plan = self.plan(index)
-    row = gather.row_fields(self.read(plan)[0], self.extra)
+    row = gather.row_fields(self.read(plan)[0], plan, self.extra)
     return {**row, DATASET_ID: plan.source[0]}
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
+    weighted = self._weighted
     return {
-      **self._first.unique_identifiers,
-      "kind": f"blend of {self._first.unique_identifiers['kind']}",
-      "sources": [{"name": s.name, "content": s.content} for s in self.sources],
-      "weights": None if self._weights is None else list(self._weights),
+      **self._first.settings,
+      "kind": f"blend of {self._first.settings['kind']}",
+      "sources": [source.identity for source in self.sources],
+      # As the blend takes them, so that 7:3 and .7:.3 are alike.
+      "weights": None if weighted is None else weighted.weights,
       "simple_blend": self._simple_blend,
     }
 
@@ -196,7 +199,7 @@ class BlendSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(np.array([index], np.int64))
+    return self.plan_rows(row_numbers([operator.index(index)]))
 
   def plan_rows(self, rows: np.ndarray | Sequence[int]) -> RowPlans:
     """Plans many rows in one go, reading no token.
@@ -205,7 +208,7 @@ class BlendSamples(grain.MapDataset):
       IndexError: for a negative row.
       ValueError: for a source whose split is too small for one row.
     """
-    rows = check_rows(rows)
+    rows = row_numbers(rows)
     source, k = self._pattern.locate(rows)
     parts = []
     for i in np.unique(source):
@@ -230,6 +233,11 @@ class BlendSamples(grain.MapDataset):
   def segments(self, plans: RowPlans) -> Segments:
     """Returns where documents begin in planned rows."""
     return self._first.segments(plans, sources=self.sources)
+
+
+def _common(member: Any) -> dict[str, Any]:
+  """What all members of a blend must have alike."""
+  return {**member.settings, "vocab_size": member.vocab_size}
 
 
 def _as_tuple(plan: RowPlans) -> tuple[np.ndarray, ...]:

@@ -15,6 +15,7 @@ API saves the iterator itself and needs neither class.
 import asyncio
 import dataclasses
 import json
+import logging
 from collections.abc import Awaitable
 from typing import Any
 
@@ -27,6 +28,8 @@ from hpgrain.loader import LoaderIterator
 MANIFEST_NAME = "data_manifest.json"
 
 _FORMAT = 1
+
+_log = logging.getLogger(__name__)
 
 
 def _part_name(process: int, num_processes: int) -> str:
@@ -64,7 +67,8 @@ def read_state(
   """Reads and merges the parts of a saved state.
 
   Returns:
-    The state, and the manifest's parts (None if the file is not there).
+    The state, and the manifest's parts (None if they cannot be had: they
+    only tell what a mismatch is about, so they stop no restore).
 
   Raises:
     ValueError: for no parts, a missing part, parts of different saves, or a
@@ -114,9 +118,28 @@ def read_state(
         f" {state.get('rows')} and {other.get('rows')}. The processes did not"
         " save the same step; restore an earlier one."
       )
-  manifest = directory / MANIFEST_NAME
-  saved = json.loads(manifest.read_text()) if manifest.exists() else None
-  return state, saved
+  return state, _read_manifest(directory / MANIFEST_NAME)
+
+
+def _read_manifest(path: epath.Path) -> dict[str, Any] | None:
+  """Returns the parts behind a fingerprint, None where they are not whole."""
+  if not path.exists():
+    return None
+  try:
+    saved = json.loads(path.read_text())
+    if all(isinstance(part, dict) for part in saved.values()):
+      return saved
+    reason = "it holds something else"
+  except (ValueError, AttributeError) as error:
+    reason = repr(error)
+  _log.warning(
+    "%s is not a list of a fingerprint's parts (%s). The state beside it is"
+    " whole and is restored; if it does not fit this run, the message cannot"
+    " say what the saved values were.",
+    path,
+    reason,
+  )
+  return None
 
 
 class LoaderCheckpointHandler(ocp.AsyncCheckpointHandler):

@@ -27,6 +27,7 @@ class TokenSource(Protocol):
   """What rows are read from: a named corpus of token sequences."""
 
   name: str
+  path: str
 
   def token_file(self) -> _kernels.TokenFile:
     """Returns the open `.idx`/`.bin` pair."""
@@ -88,20 +89,29 @@ def read_rows(
   begin, end = columns
   out = np.empty((len(plans), end - begin), np.int32)
   used, files = _files(plans, sources)
-  piece, position, token = _kernels.gather(
-    plans.row_splits,
-    plans.source,
-    plans.sequence,
-    plans.offset,
-    plans.length,
-    used,
-    files,
-    begin,
-    end,
-    PAD_ID,
-    vocab_size or 0,
-    out,
-  )
+  try:
+    piece, position, token = _kernels.gather(
+      plans.row_splits,
+      plans.source,
+      plans.sequence,
+      plans.offset,
+      plans.length,
+      used,
+      files,
+      begin,
+      end,
+      PAD_ID,
+      vocab_size or 0,
+      out,
+    )
+  except (IndexError, OSError) as error:
+    # The kernel knows a source by number, and a file not at all.
+    kind = ValueError if isinstance(error, IndexError) else OSError
+    paths = ", ".join(sources[i].path for i in used[:4])
+    raise kind(
+      f"{paths}: {str(error).rstrip('.')}. The .bin does not hold what the"
+      " .idx promises: was it changed or cut short after it was opened?"
+    ) from error
   if piece >= 0:
     row = np.searchsorted(plans.row_splits, piece, side="right") - 1
     before = plans.length[plans.row_splits[row] : piece].sum()
@@ -145,14 +155,18 @@ def segments(plans: RowPlans) -> Segments:
   )
 
 
-def row_fields(text: np.ndarray, extra: int) -> dict[str, np.ndarray]:
+def row_fields(
+  text: np.ndarray, plan: RowPlans, extra: int
+) -> dict[str, np.ndarray]:
   """Splits the tokens of a row, int32[S + extra], into inputs and labels.
 
-  Without an extra token the labels are rolled and the last is ignored.
-  Boundaries between documents are not masked here: that is `batch`'s part.
+  Positions without a following token, at the end of a row that has no extra
+  token or is padded, have no label. Boundaries between documents are not
+  masked here: that is `batch`'s part.
   """
   if extra:
-    return {TOKENS: text[:-1], LABELS: text[1:]}
-  labels = np.roll(text, -1)
-  labels[-1] = IGNORE_INDEX
-  return {TOKENS: text, LABELS: labels}
+    tokens, labels = text[:-1], text[1:].copy()
+  else:
+    tokens, labels = text, np.roll(text, -1)
+  labels[plan.length.sum() - 1 :] = IGNORE_INDEX
+  return {TOKENS: tokens, LABELS: labels}

@@ -1,208 +1,58 @@
-"""Samples and a batch layout in, the global batches of a run out.
+"""Batches in, prefetched and counted; out come the batches of a run.
 
-  rows [row, row + B) -> plan -> read each shard's window -> fields -> place
-  `------------------------ one prefetch thread ------------------------'
+  batches  ->  a thread that keeps some ready  ->  next(iter(loader))
 
 The loader's state is the number of global rows handed out. Whoever restores
 it, on any mesh and any number of processes, goes on with the next row.
 """
 
 import atexit
-import dataclasses
 import time
 import weakref
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import grain
 import jax
-import numpy as np
 
-from hpgrain import batch, fingerprint, shard
-from hpgrain.batch import FieldOptions
-from hpgrain.records import RowPlans, Segments
+from hpgrain import batch, fingerprint
+from hpgrain.arguments import MAX_ROW, integer
+from hpgrain.batch import AttentionOptions
+from hpgrain.batches import STAGES, BatchIterDataset, BatchSpec, Samples
 
 STATE_VERSION = 1
-
-_STAGES = ("plan", "read", "place")
-
-
-class Samples(Protocol):
-  """What a loader reads: rows by number."""
-
-  seq_length: int
-  rows_per_epoch: int
-  sources: Any
-  unique_identifiers: Mapping[str, Any]
-
-  def plan_rows(self, rows: np.ndarray) -> RowPlans:
-    """Plans rows."""
-    ...
-
-  def read(self, plans: RowPlans, window: tuple[int, int]) -> np.ndarray:
-    """Reads a window of planned rows."""
-    ...
-
-  def segments(self, plans: RowPlans) -> Segments:
-    """Returns where documents begin."""
-    ...
-
-  def rows_per_source(self, num_rows: int) -> np.ndarray:
-    """Counts each source's rows among the first ones."""
-    ...
-
-
-def make_shards(
-  samples: Samples,
-  shards: tuple[shard.Shard, ...],
-  *,
-  first_row: int,
-  end_row: int | None,
-  options: FieldOptions,
-) -> tuple[list[dict[str, np.ndarray]], dict[str, float]]:
-  """Makes the fields of some rectangles of one batch.
-
-  Args:
-    samples: the rows.
-    shards: rectangles, those of the same rows next to each other.
-    first_row: the global row that is the batch's row 0.
-    end_row: the first global row there is none of; from it on rows are
-      padding. None = endless.
-    options: how fields are made.
-
-  Returns:
-    The fields of each shard, and seconds spent by stage.
-  """
-  seconds = dict.fromkeys(_STAGES, 0.0)
-  parts = []
-  planned: tuple[int, int] | None = None
-  plans = segments = None
-  for part in shards:
-    began = time.perf_counter()
-    if part.rows != planned:
-      begin, end = (first_row + row for row in part.rows)
-      end = end if end_row is None else max(begin, min(end, end_row))
-      plans = segments = None
-      if begin < end:
-        plans = samples.plan_rows(np.arange(begin, end, dtype=np.int64))
-        segments = samples.segments(plans)
-      planned = part.rows
-    read_began = time.perf_counter()
-    seconds["plan"] += read_began - began
-    num_rows = part.rows[1] - part.rows[0]
-    if plans is None or segments is None:
-      parts.append(batch.make_padding(part.window, num_rows))
-    else:
-      parts.append(
-        batch.make_fields(
-          samples.read(plans, part.window),
-          segments,
-          window=part.window,
-          seq_length=samples.seq_length,
-          num_rows=num_rows,
-          options=options,
-        )
-      )
-    seconds["read"] += time.perf_counter() - read_began
-  return parts, seconds
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchSpec:
-  """Everything that makes a loader's batches.
-
-  Attributes:
-    samples: the rows.
-    layout: how a batch lies on the mesh; layout.shape[0] rows a batch.
-    options: how fields are made.
-    first_row: the row a fresh iterator begins with.
-    end_row: the first row there is none of; None = endless.
-    pad_last: whether rows left at the end fill a last batch with padding;
-      otherwise they are dropped.
-  """
-
-  samples: Samples
-  layout: shard.BatchLayout
-  options: FieldOptions
-  first_row: int = 0
-  end_row: int | None = None
-  pad_last: bool = False
-
-
-class _BatchIterator(grain.DatasetIterator):
-  """Makes batch after batch; its position is a row number.
-
-  Its state holds that alone: Grain copies it for every prefetched batch.
-  """
-
-  def __init__(self, spec: BatchSpec):
-    super().__init__()
-    self._spec = spec
-    self._row = spec.first_row
-
-  def __next__(self) -> tuple[dict[str, jax.Array], dict[str, float]]:
-    spec = self._spec
-    num_rows = spec.layout.shape[0]
-    after = self._row + num_rows
-    if spec.end_row is not None:
-      if not spec.pad_last and after > spec.end_row:
-        raise StopIteration
-      if self._row >= spec.end_row:
-        raise StopIteration
-      after = min(after, spec.end_row)
-    parts, seconds = make_shards(
-      spec.samples,
-      spec.layout.shards,
-      first_row=self._row,
-      end_row=spec.end_row,
-      options=spec.options,
-    )
-    began = time.perf_counter()
-    placed = shard.place(spec.layout, parts)
-    seconds["place"] = time.perf_counter() - began
-    self._row = after
-    return placed, seconds
-
-  def get_state(self) -> dict[str, Any]:
-    return {"rows": self._row}
-
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._row = state["rows"]
-
-
-class _BatchIterDataset(grain.IterDataset):
-  """The batches, one at a time, without prefetch."""
-
-  def __init__(self, spec: BatchSpec):
-    super().__init__()
-    self._spec = spec
-
-  def __iter__(self) -> _BatchIterator:
-    return _BatchIterator(self._spec)
 
 
 class Loader(grain.IterDataset):
   """The batches of one split; `iter(loader)` begins at its first row."""
 
-  def __init__(self, spec: BatchSpec, *, prefetch: int = 2):
+  def __init__(
+    self,
+    spec: BatchSpec,
+    *,
+    prefetch: int = 2,
+    attention: AttentionOptions | None = None,
+  ):
     """Holds what makes the batches; nothing is read before iteration.
 
     Args:
       spec: the batches.
       prefetch: how many batches a thread keeps ready; 0 makes each one when
         it is asked for.
+      attention: which masks `model_inputs` adds; default none.
     """
     super().__init__()
     if prefetch < 0:
       raise ValueError(f"prefetch must be at least 0, got {prefetch}.")
     self.spec = spec
     self._prefetch = prefetch
+    self._attention = attention or AttentionOptions()
 
   def __iter__(self) -> "LoaderIterator":
     """Returns a fresh iterator."""
     identity = self.spec.samples.unique_identifiers
     grouped = fingerprint.parts(identity, self.spec.options)
-    batches: grain.IterDataset = _BatchIterDataset(self.spec)
+    batches: grain.IterDataset = BatchIterDataset(self.spec)
     if self._prefetch:
       batches = batches.pipe(
         grain.experimental.ThreadPrefetchIterDataset,
@@ -219,6 +69,18 @@ class Loader(grain.IterDataset):
   def labels_are_shifted(self) -> bool:
     """Whether labels[t] is the target at t; if not, the model must shift."""
     return self.spec.options.labels_are_shifted
+
+  @property
+  def vocab_size(self) -> int | None:
+    """Every id in a batch lies below it; None where it is not known."""
+    return self.spec.samples.vocab_size
+
+  def model_inputs(self, fields: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Returns what the model takes of a batch; call it inside `jit`.
+
+    `batch.model_inputs` with the masks that the configuration asks for.
+    """
+    return batch.model_inputs(fields, **vars(self._attention))
 
   @property
   def num_steps(self) -> int | None:
@@ -273,9 +135,9 @@ class LoaderIterator(grain.DatasetIterator):
     self.parts = parts
     self._digests = fingerprint.digests(parts)
     self._spec = spec
-    self._totals = dict.fromkeys(("wait", *_STAGES), 0.0)
+    self._totals = dict.fromkeys(("wait", *STAGES), 0.0)
     self._num_batches = 0
-    self.last_times = dict.fromkeys(("wait", *_STAGES), 0.0)
+    self.last_times = dict.fromkeys(("wait", *STAGES), 0.0)
     _open.add(self)
 
   def __next__(self) -> dict[str, jax.Array]:
@@ -346,10 +208,7 @@ class LoaderIterator(grain.DatasetIterator):
       )
     fingerprint.check(state["fingerprint"], self.parts, saved_parts)
     rows = state["rows"]
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
-      raise ValueError(
-        f"A loader state's rows is an integer from 0 on, got {rows!r}."
-      )
+    integer("A loader state's rows", rows, minimum=0, maximum=MAX_ROW)
     if self._spec.first_row:
       raise ValueError(
         f"dataloader.consumed_samples is {self._spec.first_row}, but a state"

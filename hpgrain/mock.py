@@ -3,6 +3,7 @@
 No file is read, any window of any row costs the same, and two runs agree.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ import grain
 import numpy as np
 
 from hpgrain import gather
+from hpgrain.arguments import integer, row_numbers
 from hpgrain.order import permutation_key
 from hpgrain.records import RowPlans, Segments
-from hpgrain.samples import check_rows
 from hpgrain.splits import SPLIT_NAMES
 
 # Mock rows never repeat, so an epoch is as long as anyone could want.
@@ -46,10 +47,9 @@ class MockSamples(grain.MapDataset):
       ValueError: for a seq_length, vocab_size or split_index out of range.
     """
     super().__init__()
-    if seq_length <= 0:
-      raise ValueError(f"seq_length must be positive, got {seq_length}.")
-    if not 0 < vocab_size <= 1 << 31:
-      raise ValueError(f"vocab_size must be in [1, 2^31], got {vocab_size}.")
+    seq_length = integer("seq_length", seq_length, minimum=1)
+    seed = integer("seed", seed)
+    vocab_size = integer("vocab_size", vocab_size, minimum=1, maximum=1 << 31)
     if not 0 <= split_index < len(SPLIT_NAMES):
       raise ValueError(f"split_index is 0, 1 or 2, got {split_index!r}.")
     self.name = f"mock/{SPLIT_NAMES[split_index]}"
@@ -70,8 +70,8 @@ class MockSamples(grain.MapDataset):
     """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
     if isinstance(index, slice):
       return self.slice(index)
-    text = self.read(self.plan(index))[0]
-    return gather.row_fields(text, self.extra)
+    plan = self.plan(index)
+    return gather.row_fields(self.read(plan)[0], plan, self.extra)
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
@@ -96,13 +96,13 @@ class MockSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(np.array([index], np.int64))
+    return self.plan_rows(row_numbers([operator.index(index)]))
 
   def plan_rows(
     self, rows: np.ndarray | Sequence[int], *, source: int = 0
   ) -> RowPlans:
     """Plans many rows: one piece each, the row's number as its sequence."""
-    rows = check_rows(rows)
+    rows = row_numbers(rows)
     num = len(rows)
     return RowPlans(
       row_splits=np.arange(num + 1, dtype=np.int64),

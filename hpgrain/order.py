@@ -6,6 +6,7 @@ change the rows of every run that was ever started.
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,12 @@ def permutation_key(seed: int, name: str, epoch: int) -> bytes:
 
   It is the beginning of BLAKE2b over the JSON list `[seed,name,epoch]` in
   UTF-8, without spaces.
+
+  Raises:
+    ValueError: for a seed or an epoch that is no integer.
   """
   text = json.dumps(
-    [int(seed), str(name), int(epoch)],
+    [_integer(seed, "seed"), str(name), _integer(epoch, "epoch")],
     ensure_ascii=False,
     separators=(",", ":"),
   )
@@ -35,19 +39,33 @@ def permute(
   any index by itself.
 
   Args:
-    index: an int, or int64[n].
+    index: an int, or integers of any shape.
     size: how many indices there are, at least 1.
     key: 16 bytes, from `permutation_key`.
 
   Returns:
-    An int, or int64[n], as `index` was.
+    An int, or int64 of the shape of `index`.
 
   Raises:
-    ValueError: for a size below 1 or a key that is not 16 bytes.
+    ValueError: for indices or a size that are no integers, a size below 1,
+      or a key that is not 16 bytes.
     IndexError: for an index outside [0, size).
   """
-  array = np.atleast_1d(np.ascontiguousarray(index, np.int64))
-  out = _kernels.permute(array.ravel(), size, key)
-  if np.ndim(index) == 0:
-    return int(out[0])
-  return out.reshape(np.shape(index))
+  array = np.asarray(index)
+  # An empty list is an array of floats to NumPy.
+  if array.size and array.dtype.kind not in "iu":
+    raise ValueError(
+      f"permute takes integers, got {index!r} of dtype {array.dtype}. Convert"
+      " them on purpose if that is what you mean."
+    )
+  out = _kernels.permute(
+    array.astype(np.int64).ravel(), _integer(size, "size"), key
+  )
+  return int(out[0]) if array.ndim == 0 else out.reshape(array.shape)
+
+
+def _integer(value: Any, name: str) -> int:
+  """Returns a Python or NumPy integer as an int; True is none."""
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+    return int(value)
+  raise ValueError(f"{name} must be an integer, got {value!r}.")

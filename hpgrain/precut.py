@@ -8,6 +8,7 @@ found again from the end-of-document id, so a row's segments need its tokens.
   segments   1 1 2 2 2 3 3 3      a boundary after each 9 and at the end
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,12 @@ import grain
 import numpy as np
 
 from hpgrain import gather
+from hpgrain.arguments import integer, row_numbers
+from hpgrain.corpus import Corpus, choose_split
 from hpgrain.order import permutation_key, permute
 from hpgrain.records import RowPlans, Segments
-from hpgrain.samples import Corpus, check_rows, choose_split
 from hpgrain.sources.indexed import IndexedReader
+from hpgrain.splits import parse_split
 
 _CHUNK = 1 << 22
 
@@ -63,8 +66,10 @@ class PrecutSamples(grain.MapDataset):
         another length.
     """
     super().__init__()
-    if seq_length <= 0:
-      raise ValueError(f"seq_length must be positive, got {seq_length}.")
+    seq_length = integer("seq_length", seq_length, minimum=1)
+    seed = integer("seed", seed)
+    if vocab_size is not None:
+      vocab_size = integer("vocab_size", vocab_size, minimum=1)
     if not isinstance(prefix, IndexedReader):
       prefix = IndexedReader(prefix)
     self.corpus = Corpus(prefix, name)
@@ -88,24 +93,28 @@ class PrecutSamples(grain.MapDataset):
     """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
     if isinstance(index, slice):
       return self.slice(index)
-    text = self.read(self.plan(index))[0]
-    return gather.row_fields(text, self.extra)
+    plan = self.plan(index)
+    return gather.row_fields(self.read(plan)[0], plan, self.extra)
+
+  @property
+  def settings(self) -> dict[str, Any]:
+    """What decides the rows besides the corpus."""
+    return {
+      "kind": "precut",
+      "order": "stable",
+      "shuffle": bool(self._shuffle),
+      "seed": self._seed,
+      "seq_length": self.seq_length,
+      "add_extra_token": bool(self.extra),
+      "split": parse_split(self._split),
+      "split_index": self._split_index,
+      "eod_id": self.eod_id,
+    }
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
-    return {
-      "kind": "precut",
-      "sources": [{"name": s.name, "content": s.content} for s in self.sources],
-      "order": "stable",
-      "shuffle": self._shuffle,
-      "seed": self._seed,
-      "seq_length": self.seq_length,
-      "add_extra_token": bool(self.extra),
-      "split": self._split,
-      "split_index": self._split_index,
-      "eod_id": self.eod_id,
-    }
+    return {**self.settings, "sources": [self.corpus.identity]}
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
     """Returns int64[1]: all of the first `num_rows` rows are this source's."""
@@ -117,7 +126,7 @@ class PrecutSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(np.array([index], np.int64))
+    return self.plan_rows(row_numbers([operator.index(index)]))
 
   def plan_rows(
     self, rows: np.ndarray | Sequence[int], *, source: int = 0
@@ -128,7 +137,7 @@ class PrecutSamples(grain.MapDataset):
       IndexError: for a negative row.
       ValueError: if the split holds no record.
     """
-    rows = check_rows(rows)
+    rows = row_numbers(rows)
     if not self.rows_per_epoch:
       count = len(self.corpus.reader)
       raise ValueError(

@@ -10,70 +10,20 @@ cut from it; which cut is row i is arithmetic on (seed, name, i):
 No array is made and nothing is cached, however many documents there are.
 """
 
-import functools
+import operator
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import grain
 import numpy as np
 
 from hpgrain import _kernels, gather
+from hpgrain.arguments import integer, row_numbers
+from hpgrain.corpus import Corpus, choose_split, span_tokens, too_small
 from hpgrain.order import permutation_key
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
-from hpgrain.splits import SPLIT_NAMES, split_bounds
-
-
-class Corpus:
-  """A reader under the name that keys its order: a `gather.TokenSource`."""
-
-  def __init__(self, reader: IndexedReader, name: str | None):
-    self.reader = reader
-    self.name = name or Path(reader.prefix).name
-
-  def token_file(self) -> _kernels.TokenFile:
-    """Returns the open `.idx`/`.bin` pair."""
-    return self.reader.token_file()
-
-  @functools.cached_property
-  def content(self) -> str:
-    """A digest of what the files hold, wherever they lie."""
-    return self.reader.content_digest()
-
-
-def check_rows(rows: np.ndarray | Sequence[int]) -> np.ndarray:
-  """Returns row numbers as int64[n].
-
-  Raises:
-    IndexError: for a negative row.
-  """
-  rows = np.ascontiguousarray(rows, np.int64)
-  lowest = np.minimum.reduce(rows, axis=None, initial=0)
-  if lowest < 0:
-    raise IndexError(f"Rows count from 0, got row {lowest}.")
-  return rows
-
-
-def choose_split(
-  reader: IndexedReader, split: str, split_index: int
-) -> tuple[int, int]:
-  """Returns the [begin, end) sequences of one split of a corpus.
-
-  Raises:
-    ValueError: for an unknown split_index, or a split of weight zero.
-  """
-  if not 0 <= split_index < len(SPLIT_NAMES):
-    raise ValueError(
-      f"split_index is 0 (train), 1 (valid) or 2 (test), got {split_index!r}."
-    )
-  span = split_bounds(split, len(reader))[split_index]
-  if span is None:
-    raise ValueError(
-      f"Split {split!r} gives {SPLIT_NAMES[split_index]} no weight, so it has"
-      " no rows; give it a positive weight or do not ask for it."
-    )
-  return span
+from hpgrain.splits import parse_split
 
 
 class GPTSamples(grain.MapDataset):
@@ -136,10 +86,10 @@ class GPTSamples(grain.MapDataset):
         " the order does not depend on how many rows are asked for. Stop"
         " after as many rows as you need."
       )
-    if seq_length <= 0:
-      raise ValueError(f"seq_length must be positive, got {seq_length}.")
-    if vocab_size is not None and vocab_size <= 0:
-      raise ValueError(f"vocab_size must be positive, got {vocab_size}.")
+    seq_length = integer("seq_length", seq_length, minimum=1)
+    seed = integer("seed", seed)
+    if vocab_size is not None:
+      vocab_size = integer("vocab_size", vocab_size, minimum=1)
     if not isinstance(prefix, IndexedReader):
       prefix = IndexedReader(prefix)
     self.corpus = Corpus(prefix, name)
@@ -152,28 +102,42 @@ class GPTSamples(grain.MapDataset):
     self._drop_last, self._shuffle = drop_last, shuffle
     self._contiguous = contiguous
     self._first, self._last = choose_split(prefix, split, split_index)
-    starts = None
     if contiguous:
-      self.num_tokens = _span_tokens(prefix, self._first, self._last)
+      self.num_tokens = span_tokens(prefix, self._first, self._last)
     else:
-      starts = np.zeros(self._last - self._first + 1, np.int64)
-      np.cumsum(prefix.lengths[self._first : self._last], out=starts[1:])
-      self.num_tokens = int(starts[-1])
+      lengths = prefix.lengths[self._first : self._last]
+      self.num_tokens = int(lengths.sum(dtype=np.int64))
     cuts = max(self.num_tokens - self.extra, 0)
     self.rows_per_epoch = (
       cuts // seq_length if drop_last else -(-cuts // seq_length)
     )
-    self._rows = _kernels.StableRows(
+    self._rows = self._stable_rows()
+
+  def _stable_rows(self) -> _kernels.StableRows:
+    starts = None
+    if not self._contiguous:
+      lengths = self.corpus.reader.lengths[self._first : self._last]
+      starts = np.zeros(len(lengths) + 1, np.int64)
+      np.cumsum(lengths, out=starts[1:])
+    return _kernels.StableRows(
       self._first,
       self._last,
-      seq_length,
+      self.seq_length,
       self.extra,
       self.rows_per_epoch,
       self.num_tokens,
-      shuffle,
-      not drop_last,
+      self._shuffle,
+      not self._drop_last,
       starts,
     )
+
+  def __getstate__(self) -> dict[str, Any]:
+    """Leaves out the kernel's object, which is made anew from the rest."""
+    return {k: v for k, v in self.__dict__.items() if k != "_rows"}
+
+  def __setstate__(self, state: dict[str, Any]) -> None:
+    self.__dict__.update(state)
+    self._rows = self._stable_rows()
 
   def __len__(self) -> int:
     """Rows of one epoch."""
@@ -183,24 +147,28 @@ class GPTSamples(grain.MapDataset):
     """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
     if isinstance(index, slice):
       return self.slice(index)
-    text = self.read(self.plan(index))[0]
-    return gather.row_fields(text, self.extra)
+    plan = self.plan(index)
+    return gather.row_fields(self.read(plan)[0], plan, self.extra)
+
+  @property
+  def settings(self) -> dict[str, Any]:
+    """What decides the rows besides the corpus."""
+    return {
+      "kind": "gpt",
+      "order": "stable",
+      "shuffle": bool(self._shuffle),
+      "seed": self._seed,
+      "seq_length": self.seq_length,
+      "add_extra_token": bool(self.extra),
+      "split": parse_split(self._split),
+      "split_index": self._split_index,
+      "drop_last": bool(self._drop_last),
+    }
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
-    return {
-      "kind": "gpt",
-      "sources": [{"name": s.name, "content": s.content} for s in self.sources],
-      "order": "stable",
-      "shuffle": self._shuffle,
-      "seed": self._seed,
-      "seq_length": self.seq_length,
-      "add_extra_token": bool(self.extra),
-      "split": self._split,
-      "split_index": self._split_index,
-      "drop_last": self._drop_last,
-    }
+    return {**self.settings, "sources": [self.corpus.identity]}
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
     """Returns int64[1]: all of the first `num_rows` rows are this source's."""
@@ -212,7 +180,7 @@ class GPTSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(np.array([index], np.int64))
+    return self.plan_rows(row_numbers([operator.index(index)]))
 
   def plan_rows(
     self, rows: np.ndarray | Sequence[int], *, source: int = 0
@@ -232,23 +200,29 @@ class GPTSamples(grain.MapDataset):
       ValueError: for a split too small for one row, or sequences that do not
         lie back to back.
     """
-    rows = np.ascontiguousarray(rows, np.int64)
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.int64:
+      rows = row_numbers(rows)
     if not self.rows_per_epoch:
-      check_rows(rows)
-      raise ValueError(self._too_small())
-    # The kernels refuse a negative row in the words of `check_rows`.
-    # All at once: a batch over a tiny split may need thousands.
-    while self._rows.missing_epoch(rows) >= 0:
-      for epoch in np.unique(rows // self.rows_per_epoch).tolist():
-        key = permutation_key(self._seed, self.corpus.name, epoch)
-        self._rows.add_epoch(epoch, key)
+      raise ValueError(
+        too_small(
+          self.corpus,
+          span=(self._first, self._last),
+          split=self._split,
+          split_index=self._split_index,
+          num_tokens=self.num_tokens,
+          row_tokens=self.seq_length + self.extra,
+        )
+      )
+    file = self.corpus.token_file()
     try:
-      plan = self._rows.plan(self.corpus.token_file(), rows, source)
+      plan = self._rows.plan(file, rows, source)
+      if plan is None:
+        plan = self._rows.plan(file, rows, source, self._keys(rows))
     except ValueError as error:
       raise ValueError(
-        f"{self.corpus.reader.prefix}.idx: {error}. Pass contiguous=False to"
-        " read sequences that do not lie back to back, and run"
-        " `IndexedReader.verify` to see whether the file is damaged."
+        f"{self.corpus.path}.idx: {str(error).rstrip('.')}. Pass"
+        " contiguous=False to read sequences that do not lie back to back, and"
+        " run `IndexedReader.verify` to see whether the file is damaged."
       ) from error
     return RowPlans(*plan)
 
@@ -292,31 +266,8 @@ class GPTSamples(grain.MapDataset):
     del sources
     return gather.segments(plans)
 
-  def _too_small(self) -> str:
-    needed = self.seq_length + self.extra
-    count = len(self.corpus.reader)
-    lengths = self.corpus.reader.lengths
-    totals = np.cumsum(lengths[self._first :], dtype=np.int64)
-    enough = int(np.searchsorted(totals, needed)) + 1
-    if enough <= len(totals):
-      advice = (
-        f"The smallest share that works is {enough} of its {count} sequences"
-        f" ({enough / count:.6g} of the whole)."
-      )
-    else:
-      advice = "No share of this corpus is enough: use a shorter seq_length."
-    return (
-      f"Source {self.corpus.name!r}, split"
-      f" {SPLIT_NAMES[self._split_index]} of {self._split!r}: its"
-      f" {self._last - self._first} sequences hold T = {self.num_tokens}"
-      f" tokens, a row needs S + x = {needed}. {advice}"
-    )
-
-
-def _span_tokens(reader: IndexedReader, first: int, last: int) -> int:
-  """Returns the tokens of sequences [first, last), in O(1)."""
-  if first == last:
-    return 0
-  pointers, itemsize = reader.pointers, reader.dtype.itemsize
-  end = int(pointers[last - 1]) + int(reader.lengths[last - 1]) * itemsize
-  return (end - int(pointers[first])) // itemsize
+  def _keys(self, rows: np.ndarray) -> list[tuple[int, bytes]]:
+    """Returns the key of every epoch among the rows."""
+    epochs = np.unique(rows // self.rows_per_epoch).tolist()
+    name = self.corpus.name
+    return [(e, permutation_key(self._seed, name, e)) for e in epochs]

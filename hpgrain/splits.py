@@ -5,6 +5,7 @@ The rule is Megatron-core's (`megatron/core/datasets/utils.py` and
 each bound is the rounded cumulative weight times the number of sequences.
 """
 
+import math
 import re
 
 SPLIT_NAMES = ("train", "valid", "test")
@@ -15,8 +16,13 @@ def parse_split(split: str) -> tuple[float, float, float]:
 
   Raises:
     ValueError: for a minus sign, more than three numbers, a number that is
-      none, or a sum of zero.
+      none, or a sum of zero or beyond the largest float.
   """
+  if not isinstance(split, str):
+    raise ValueError(
+      f'A split is a string such as "98, 1, 1" (train, valid, test), got'
+      f" {split!r}."
+    )
   if "-" in split:
     raise ValueError(
       f"A split's weights cannot be negative, got {split!r}; write for"
@@ -40,6 +46,11 @@ def parse_split(split: str) -> tuple[float, float, float]:
   if not total > 0:
     raise ValueError(
       f"A split's weights must have a positive sum, got {split!r}."
+    )
+  if math.isinf(total):
+    raise ValueError(
+      f"A split's weights add up to more than a float holds, got {split!r};"
+      ' only their proportions matter, so write for example "98, 1, 1".'
     )
   train, valid, test = (weight / total for weight in weights)
   return train, valid, test

@@ -3,7 +3,9 @@
 import math
 import os
 import signal
+import socket
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,12 @@ from types import FrameType
 
 import jax
 from ml_collections import ConfigDict
+
+# Seconds after which a process says whom it waits for.
+_SAY_AFTER = 5
+
+# JAX's own limit ends a process with a stack trace; it comes after ours.
+_LATER = 60
 
 
 def start(
@@ -20,6 +28,7 @@ def start(
   num_processes: int | None,
   process_id: int | None,
   cluster: bool,
+  connect_timeout: int,
   simulate_devices: int | None,
 ) -> None:
   """Connects the processes and decides how many CPU devices there are.
@@ -36,10 +45,13 @@ def start(
     num_processes: how many processes there are.
     process_id: which of them this one is.
     cluster: ask the cluster's environment instead of the three above.
+    connect_timeout: seconds to wait for the other processes; a process that
+      has not met them by then ends with exit code 1.
     simulate_devices: CPU devices of this process, or None.
 
   Raises:
-    ValueError: for flags that do not go together.
+    ValueError: for flags that do not go together, or a coordinator address
+      that process 0 cannot listen on.
   """
   named = (coordinator_address, num_processes, process_id)
   if cluster and named != (None, None, None):
@@ -62,15 +74,83 @@ def start(
     # It would take over SIGTERM, and Orbax would then save by itself.
     jax.config.update("jax_enable_preemption_service", False)
   if cluster:
-    jax.distributed.initialize()
+    with _limited_wait("the cluster's coordinator", connect_timeout):
+      jax.distributed.initialize(
+        initialization_timeout=connect_timeout + _LATER
+      )
   elif num_processes is not None:
-    jax.distributed.initialize(
-      coordinator_address,
-      num_processes,
-      process_id,
-      cluster_detection_method="deactivate",
-    )
+    _check_address(coordinator_address, listen=process_id == 0)
+    where = f"the coordinator at {coordinator_address}"
+    with _limited_wait(where, connect_timeout):
+      jax.distributed.initialize(
+        coordinator_address,
+        num_processes,
+        process_id,
+        cluster_detection_method="deactivate",
+        initialization_timeout=connect_timeout + _LATER,
+      )
   _simulate(mesh, simulate_devices, None if cluster else (num_processes or 1))
+
+
+def _check_address(address: str, *, listen: bool) -> None:
+  """Refuses what is no address, or one that this process cannot listen on.
+
+  JAX crashes on a port that another program has, and shares one with another
+  run's coordinator, neither of which then finds its processes.
+  """
+  _, separator, port = address.rpartition(":")
+  if not separator or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    raise ValueError(
+      "--coordinator_address is host:port, such as 10.0.0.1:9911, got"
+      f" {address!r}."
+    )
+  if not listen or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:
+    return
+  both = socket.has_dualstack_ipv6()
+  family = socket.AF_INET6 if both else socket.AF_INET
+  try:
+    # All interfaces, as JAX does; closed again at once.
+    socket.create_server(
+      ("", int(port)), family=family, dualstack_ipv6=both
+    ).close()
+  except OSError as error:
+    raise ValueError(
+      f"Process 0 cannot listen on port {port} of --coordinator_address="
+      f"{address}: {os.strerror(error.errno)}. Give all processes an address"
+      " with another port, or stop the program that has this one."
+    ) from error
+
+
+@contextmanager
+def _limited_wait(where: str, seconds: int) -> Iterator[None]:
+  """Says after a while whom this process waits for, and ends it in the end."""
+
+  def tell(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+  def give_up() -> None:
+    tell(
+      f"Did not meet the other processes through {where} within {seconds} s."
+      " Start every process, 0 to --num_processes - 1, with the same address,"
+      " see that its port can be reached from here, or wait longer with"
+      " --connect_timeout."
+    )
+    # The thread that waits is inside a call that nothing interrupts.
+    os._exit(1)
+
+  waiting = f"waiting for {where} and the other processes, up to {seconds} s"
+  timers = [
+    threading.Timer(_SAY_AFTER, tell, [waiting]),
+    threading.Timer(seconds, give_up),
+  ]
+  for timer in timers:
+    timer.daemon = True
+    timer.start()
+  try:
+    yield
+  finally:
+    for timer in timers:
+      timer.cancel()
 
 
 def _simulate(

@@ -2,32 +2,39 @@
 
   {workdir}/checkpoints/STEP/   model   parameters, optimizer, step
                                 data    the loader's state
-                                meta    step, rows, the model's sizes
+                                meta    step, rows, the model's shape
 
 They are written behind the run's back, appear under their name when they are
 whole, and the last two are kept. What a kill leaves half-written is removed
 by the next start.
 """
 
-import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-import transformer
 from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from hpgrain import checkpoint, manifest
 
+_ITEMS = ("model", "data", "meta")
+
 
 class Saves:
   """The checkpoints of one workdir. Every process makes the same calls."""
 
-  def __init__(self, folder: epath.Path, *, shape: transformer.Shape) -> None:
+  def __init__(self, folder: epath.Path, *, shape: Mapping[str, Any]) -> None:
+    """Opens the folder, or makes it.
+
+    Args:
+      folder: absolute.
+      shape: numbers of the model, by name; a checkpoint of others is refused.
+    """
     self._folder = folder
-    self._shape = dataclasses.asdict(shape)
+    self._shape = dict(shape)
     _write_without_slicing()
     self._manager = ocp.CheckpointManager(
       folder,
@@ -69,18 +76,44 @@ class Saves:
     """Puts the iterator where it was, after checking that it may go there.
 
     Raises:
-      ValueError: if the checkpoint is of other data or another model.
+      ValueError: if the checkpoint is of other data or another model, or
+        cannot be read.
     """
-    args = ocp.args.Composite(
-      meta=ocp.args.JsonRestore(), data=checkpoint.CheckpointRestore(batches)
-    )
-    saved = self._manager.restore(step, args=args).meta["shape"]
+    saved = self._read(step)["shape"]
     for name, value in self._shape.items():
       if saved[name] != value:
         raise ValueError(
           f"The model's {name} is {value}, but {self.path(step)} was saved"
           f" with {saved[name]}. Set it back, or train into another --workdir."
         )
+    args = ocp.args.Composite(data=checkpoint.CheckpointRestore(batches))
+    self._manager.restore(step, args=args)
+
+  def _read(self, step: int) -> dict[str, Any]:
+    """Returns the note of a checkpoint in which nothing small is missing.
+
+    Raises:
+      ValueError: if an item is missing, or data or meta cannot be read.
+    """
+    folder = self.path(step)
+    missing = [name for name in _ITEMS if not (folder / name).exists()]
+    if missing:
+      raise ValueError(
+        f"{folder} has no {' and no '.join(missing)}: it is not a checkpoint"
+        f" of this trainer, whose checkpoints hold {', '.join(_ITEMS)}. Train"
+        " into another --workdir, or move that folder away."
+      )
+    try:
+      checkpoint.read_state(folder / "data")
+      args = ocp.args.Composite(meta=ocp.args.JsonRestore())
+      meta = self._manager.restore(step, args=args).meta
+    except ValueError as error:
+      before = [other for other in self._manager.all_steps() if other < step]
+      then = f"go on from step {max(before)}" if before else "begin anew"
+      raise ValueError(f"{error} Remove the folder {folder} to {then}.") from (
+        error
+      )
+    return meta
 
   def restore_model(self, step: int, abstract: Any) -> Any:
     """Returns the state, laid out as `abstract` says whatever it was."""

@@ -18,7 +18,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
+import hpgrain
 from hpgrain import records
+from hpgrain.loader import Loader
 
 Batch = dict[str, jax.Array]
 # {"params", "optimizer", "step"}: all of it global arrays made under jit.
@@ -80,9 +82,18 @@ def make_steps(
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
   seed: int,
-  labels_are_shifted: bool,
+  loader: Loader,
 ) -> Steps:
-  """Builds the functions; they compile when first called."""
+  """Builds the functions; they compile when first called.
+
+  Args:
+    shape: of the model.
+    optimizer: as `make_optimizer` makes it.
+    mesh: over the devices of all processes.
+    seed: of the first parameters.
+    loader: says what the model takes of its batches, and of what kind their
+      labels are.
+  """
 
   def init() -> State:
     params = transformer.init(jax.random.key(seed), shape)
@@ -94,7 +105,10 @@ def make_steps(
 
   def loss_sums(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
     return transformer.loss_sums(
-      params, batch, shape=shape, labels_are_shifted=labels_are_shifted
+      params,
+      loader.model_inputs(batch) | hpgrain.loss_inputs(batch),
+      shape=shape,
+      labels_are_shifted=loader.labels_are_shifted,
     )
 
   def mean_loss(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -16,11 +16,11 @@ python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain \
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import machines
+import run_folder
 import step_times
 import trainer
 from absl import app, flags, logging
@@ -42,8 +42,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 _WORKDIR = flags.DEFINE_string(
   "workdir",
   None,
-  "Folder of this run: checkpoints/, metrics.jsonl, and data/ where the config"
-  " prepares its own. If it has a checkpoint, the run goes on from there.",
+  "Folder of this run and of no other at the same time: checkpoints/,"
+  " metrics.jsonl, and data/ where the config prepares its own. If it has a"
+  " checkpoint, the run goes on from there.",
 )
 _COORDINATOR = flags.DEFINE_string(
   "coordinator_address",
@@ -62,6 +63,12 @@ _DISTRIBUTED = flags.DEFINE_bool(
   False,
   "Find the other processes through the cluster (Cloud TPU, Slurm, Open MPI)"
   " instead of the three flags above.",
+)
+_CONNECT_TIMEOUT = flags.DEFINE_integer(
+  "connect_timeout",
+  300,
+  "Seconds that the processes wait for each other when they start.",
+  lower_bound=1,
 )
 _SIMULATE_DEVICES = flags.DEFINE_integer(
   "simulate_devices",
@@ -106,7 +113,7 @@ def main(argv: Sequence[str]) -> None:
   if not flags.FLAGS["verbosity"].present:
     # Orbax says a page of INFO a checkpoint; --verbosity=0 shows it.
     logging.set_verbosity(logging.WARNING)
-  workdir = Path(_WORKDIR.value).expanduser().resolve()
+  workdir = run_folder.resolve(_WORKDIR.value)
   config = resolve(_CONFIG.value, str(workdir))
   times = step_times.StepTimes(_PROFILE.value) if _PROFILE.value else None
   machines.start(
@@ -115,6 +122,7 @@ def main(argv: Sequence[str]) -> None:
     num_processes=_NUM_PROCESSES.value,
     process_id=_PROCESS_ID.value,
     cluster=_DISTRIBUTED.value,
+    connect_timeout=_CONNECT_TIMEOUT.value,
     simulate_devices=_SIMULATE_DEVICES.value,
   )
   mesh = shard.make_mesh(
@@ -125,11 +133,13 @@ def main(argv: Sequence[str]) -> None:
     f"mesh {sizes} on {mesh.devices.flat[0].platform} devices,"
     f" {jax.process_count()} process(es); workdir {workdir}"
   )
-  workdir.mkdir(parents=True, exist_ok=True)
-  if config.prepare == "embedded_example":
-    # Every process may ask; one does it, under a lock.
-    embedded_example.prepare(str(workdir / "data"))
   with machines.leave_together():
+    run_folder.make(workdir)
+    if jax.process_index() == 0:
+      run_folder.lock(workdir)
+    if config.prepare == "embedded_example":
+      # Every process may ask; one does it, under a lock.
+      embedded_example.prepare(str(workdir / "data"))
     trainer.train(
       config,
       mesh=mesh,

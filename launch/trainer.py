@@ -6,6 +6,7 @@ The iterator is never ahead of the steps here (the loader's threads are, and
 its state knows nothing of them), so model and data are saved at one point.
 """
 
+import dataclasses
 import itertools
 import math
 import time
@@ -61,15 +62,18 @@ def train(
       " has no data. Give it some (dataset.valid_data_path, or a second number"
       " in dataset.data_config.split), or set training.eval_interval=0."
     )
-  shape = model_shape(config)
+  shape = model_shape(config, loaders.train.vocab_size)
   run = steps.make_steps(
     shape,
     optimizer=steps.make_optimizer(config.optimizer),
     mesh=mesh,
     seed=config.training.seed,
-    labels_are_shifted=loaders.train.labels_are_shifted,
+    loader=loaders.train,
   )
-  checkpoints = saves.Saves(epath.Path(workdir / "checkpoints"), shape=shape)
+  checkpoints = saves.Saves(
+    epath.Path(workdir / "checkpoints"),
+    shape=dataclasses.asdict(shape) | {"window": window_keys(config)},
+  )
   batches = iter(loaders.train)
   try:
     first = checkpoints.latest()
@@ -102,18 +106,24 @@ def train(
   checkpoints.close()
 
 
-def model_shape(config: ConfigDict) -> transformer.Shape:
+def model_shape(
+  config: ConfigDict, vocab_size: int | None
+) -> transformer.Shape:
   """Returns the sizes of the model that `config` describes."""
-  window = config.get_batch.sliding_window
-  if window is not None and config.get_batch.window_keys == "reference":
-    window += 1
   return transformer.Shape(
-    vocabulary=vocabulary.model_vocabulary(config),
+    vocabulary=vocabulary.model_vocabulary(vocab_size),
     layers=config.model.layers,
     width=config.model.width,
     heads=config.model.heads,
-    window=window,
   )
+
+
+def window_keys(config: ConfigDict) -> int | None:
+  """Returns how many keys a query sees, its own included; None for all."""
+  window = config.get_batch.sliding_window
+  if window is not None and config.get_batch.window_keys == "reference":
+    window += 1
+  return window
 
 
 def evaluate(

@@ -2,7 +2,7 @@
 
   input_ids -> embedding -> layers x (attention, MLP) -> norm -> logits
                                |
-                 rotary position_ids, mask from segment_ids
+                 rotary position_ids; swa_mask, attention_mask or segment_ids
 
 It is here to show a batch being trained on, and to be read. Parameters are a
 plain dict of float32 arrays; whoever jits decides where they live.
@@ -37,14 +37,12 @@ class Shape:
     layers: blocks of attention and MLP.
     width: size of the residual stream.
     heads: attention heads; each has width // heads channels, an even number.
-    window: keys a query sees, itself included; None for all before it.
   """
 
   vocabulary: int
   layers: int
   width: int
   heads: int
-  window: int | None = None
 
   def __post_init__(self) -> None:
     for name in ("vocabulary", "layers", "width", "heads"):
@@ -106,7 +104,7 @@ def rotate(x: jax.Array, position_ids: jax.Array) -> jax.Array:
 
 def logits(params: Params, inputs: Batch, *, shape: Shape) -> jax.Array:
   """Returns float32[row, position, vocabulary], the next token's log-odds."""
-  mask = _mask(inputs[records.SEGMENT_IDS], shape)
+  mask = _mask(inputs)
   position_ids = inputs[records.POSITION_IDS]
   x = params["embedding"][inputs[records.INPUT_IDS]]
   # They start small because they are the output layer too.
@@ -130,7 +128,7 @@ def loss_sums(
 
   Args:
     params: as `init` makes them.
-    inputs: a batch of the loader.
+    inputs: what `model_inputs` and `loss_inputs` give of a batch.
     shape: the model's sizes.
     labels_are_shifted: whether `labels[t]` is already the target of position
       t. If not, they equal the inputs and are shifted here.
@@ -163,11 +161,12 @@ def _next(x: jax.Array, last: int) -> jax.Array:
   return jnp.pad(x[:, 1:], ((0, 0), (0, 1)), constant_values=last)
 
 
-def _mask(segment_ids: jax.Array, shape: Shape) -> jax.Array:
+def _mask(inputs: Batch) -> jax.Array:
   """Returns bool[row, 1, query, key], True where a query may attend."""
-  if shape.window is None:
-    return attention.attention_mask(segment_ids)
-  return attention.sliding_window_mask(segment_ids, window=shape.window)
+  for name in ("swa_mask", "attention_mask"):
+    if name in inputs:
+      return inputs[name]
+  return attention.attention_mask(inputs[records.SEGMENT_IDS])
 
 
 def _attend(

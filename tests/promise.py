@@ -24,7 +24,7 @@ import numpy as np
 import reference
 
 import hpgrain
-from hpgrain import loader as loader_lib
+from hpgrain import batches as batches_lib
 from hpgrain import shard
 
 NUM_DEVICES = 8
@@ -421,7 +421,7 @@ def compare_placed(
 
 
 def compare_shares(
-  spec: loader_lib.BatchSpec,
+  spec: batches_lib.BatchSpec,
   leg: Leg,
   want: Mapping[str, np.ndarray],
   slices: Mapping[Any, tuple[slice, slice]],
@@ -445,7 +445,7 @@ def compare_shares(
         num_positions=spec.layout.shape[1],
         devices=held,
       )
-      parts, _ = loader_lib.make_shards(
+      parts, _ = batches_lib.make_shards(
         spec.samples,
         layout.shards,
         first_row=first_row,

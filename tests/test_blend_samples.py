@@ -1,4 +1,6 @@
 import itertools
+import json
+import pickle
 import random
 
 import grain
@@ -193,8 +195,14 @@ def test_members_must_agree_and_have_unlike_names(tmp_path):
   prefix = write_pair(tmp_path / "a", [[[1] * 20]])
   member = GPTSamples(prefix, seq_length=4, seed=0)
   other = GPTSamples(prefix, seq_length=5, seed=0, name="b")
-  with pytest.raises(ValueError, match=r"source 0 has 4 \+ 1, source 1 5 \+ 1"):
+  with pytest.raises(
+    ValueError, match="agree in seq_length; source 0 has 4, source 1 5"
+  ):
     BlendSamples([member, other]).plan(0)
+  for change in ({"seed": 1}, {"shuffle": False}, {"vocab_size": 3}):
+    options = {"seq_length": 4, "seed": 0, "name": "b"} | change
+    with pytest.raises(ValueError, match=f"agree in {next(iter(change))};"):
+      BlendSamples([member, GPTSamples(prefix, **options)]).plan(0)
   twin = GPTSamples(prefix, seq_length=4, seed=0)
   with pytest.raises(ValueError, match="Sources 0 and 1 are both named 'a'"):
     BlendSamples([member, twin]).plan(0)
@@ -265,3 +273,25 @@ def test_rows_compose_with_grain(tmp_path):
   grain.experimental.assert_equal_output_after_checkpoint(
     blend.map(lambda row: row["tokens"]).to_iter_dataset()
   )
+
+
+def test_copies_read_the_same_rows(tmp_path):
+  members, _ = _records(tmp_path, [2, 5])
+  for options in ({"weights": [2, 1]}, {}):
+    samples = BlendSamples(members, **options)
+    other = pickle.loads(pickle.dumps(samples))
+    for row in range(9):
+      np.testing.assert_array_equal(
+        other[row]["tokens"], samples[row]["tokens"]
+      )
+
+
+def test_weights_in_any_unit_are_one_identity(tmp_path):
+  members, _ = _records(tmp_path, [2, 5])
+  seen = [
+    BlendSamples(members, weights=weights).unique_identifiers
+    for weights in ([7, 3], [0.7, 0.3], np.array([70, 30]))
+  ]
+  assert seen[0] == seen[1] == seen[2]
+  assert seen[0] != BlendSamples(members, weights=[6, 4]).unique_identifiers
+  json.dumps(seen)

@@ -85,7 +85,7 @@ def test_a_bad_id_names_source_sequence_and_offset(sources):
   "piece", [(0, 0, 1, 3, True), (0, 0, -1, 2, True), (0, 2, 0, 1, True)]
 )
 def test_a_piece_outside_its_sequence_is_refused(sources, piece):
-  with pytest.raises(IndexError, match=rf"sequence {piece[1]}"):
+  with pytest.raises(ValueError, match=rf"/a: .*sequence {piece[1]}"):
     gather.read_rows(
       _plan([[piece]]), sources=sources, columns=(0, 3), vocab_size=None
     )
@@ -128,10 +128,15 @@ def test_segments_are_the_slow_ones():
 
 def test_row_fields_shift_labels_once():
   text = np.array([1, 2, 3], np.int32)
-  with_extra = gather.row_fields(text, 1)
+  full = _plan([[(0, 0, 0, 3, True)]])
+  with_extra = gather.row_fields(text, full, 1)
   assert with_extra["tokens"].tolist() == [1, 2]
   assert with_extra["labels"].tolist() == [2, 3]
-  without = gather.row_fields(text, 0)
+  without = gather.row_fields(text, full, 0)
   assert without["tokens"].tolist() == [1, 2, 3]
   assert without["labels"].tolist() == [2, 3, -100]
+  # The row's end was padded: what has no token has no label.
+  short = gather.row_fields(text, _plan([[(0, 0, 0, 2, True)]]), 1)
+  assert short["tokens"].tolist() == [1, 2]
+  assert short["labels"].tolist() == [2, -100]
   assert text.tolist() == [1, 2, 3]

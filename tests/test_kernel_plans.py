@@ -50,10 +50,13 @@ class Keys(dict):
 
 
 def plan(rows, file, wanted, source=0):
+  """Plans as GPTSamples does, with key_of for every epoch up to the last."""
   wanted = np.array(wanted, np.int64)
-  while (epoch := rows.missing_epoch(wanted)) >= 0:
-    rows.add_epoch(epoch, key_of(epoch))
-  return rows.plan(file, wanted, source)
+  got = rows.plan(file, wanted, source)
+  if got is None:
+    keys = [(epoch, key_of(epoch)) for epoch in range(max(wanted) + 1)]
+    got = rows.plan(file, wanted, source, keys)
+  return got
 
 
 def assert_plans_equal(got, expected):
@@ -144,23 +147,24 @@ def test_a_batch_may_span_many_epochs():
 def test_keys_are_asked_for_once_and_old_ones_let_go():
   corpus = twins.Corpus([[1, 2, 3]], [0, 1], 8)
   _, rows = stable_rows(corpus, seq_length=1)
-  assert rows.missing_epoch(_int64(0, 1)) == 0
-  rows.add_epoch(0, key_of(0))
-  assert rows.missing_epoch(_int64(0, 1)) == -1
-  assert rows.missing_epoch(_int64(1, 2, 4)) == 1
-  with pytest.raises(ValueError, match="the key of epoch 1, which row 2 needs"):
-    rows.plan(token_file(corpus), _int64(2), 0)
-  for epoch in range(1, 40):
-    rows.add_epoch(epoch, key_of(epoch))
-  assert rows.missing_epoch(_int64(0)) == 0
-  assert rows.missing_epoch(_int64(78)) == -1
+  file = token_file(corpus)
+  keys = [(epoch, key_of(epoch)) for epoch in range(40)]
+  assert rows.plan(file, _int64(0, 1), 0) is None
+  assert rows.plan(file, _int64(0, 1), 0, keys[:1]) is not None
+  assert rows.plan(file, _int64(0, 1), 0) is not None
+  assert rows.plan(file, _int64(1, 2, 4), 0, keys[1:2]) is None
+  # Forty epochs at once are planned, though few are kept.
+  assert rows.plan(file, np.arange(80), 0, keys) is not None
+  assert rows.plan(file, _int64(0), 0) is None
+  assert rows.plan(file, _int64(78), 0) is not None
 
 
 def test_no_key_is_needed_without_shuffle_in_the_first_epoch():
   corpus = twins.Corpus([[1, 2, 3]], [0, 1], 8)
   _, rows = stable_rows(corpus, seq_length=1, shuffle=False)
-  assert rows.missing_epoch(_int64(0, 1)) == -1
-  assert rows.missing_epoch(_int64(0, 1, 2)) == 1
+  file = token_file(corpus)
+  assert rows.plan(file, _int64(0, 1), 0) is not None
+  assert rows.plan(file, _int64(0, 1, 2), 0) is None
 
 
 def _many(count, rng, code=8):
@@ -326,13 +330,11 @@ def test_stable_rows_refuse_numbers_that_contradict(change, message):
 def test_stable_rows_refuse_a_negative_row_and_another_file():
   _, rows = stable_rows(DAMAGED, seq_length=2)
   small = token_file(twins.Corpus([[1, 2]], [0, 1], 8))
-  with pytest.raises(IndexError, match="Rows count from 0, got row -1"):
-    rows.missing_epoch(_int64(-1))
   with pytest.raises(IndexError, match="Rows count from 0, got row -2"):
     rows.plan(token_file(DAMAGED), _int64(-2), 0)
   with pytest.raises(ValueError, match=r"\[0, 4\) were asked for.* holds 1"):
     plan(rows, small, [0])
   with pytest.raises(ValueError, match="epoch -1 added"):
-    rows.add_epoch(-1, KEY)
+    rows.plan(token_file(DAMAGED), _int64(0), 0, [(-1, KEY)])
   with pytest.raises(ValueError, match="file is None"):
     rows.plan(None, _int64(0), 0)

@@ -236,9 +236,9 @@ def test_padding_rows_weigh_nothing(prefix):
   "change, message",
   [
     ({"version": 2}, "versions? 1, got 2"),
-    ({"rows": -1}, "integer from 0 on, got -1"),
-    ({"rows": 1.5}, "integer from 0 on, got 1.5"),
-    ({"rows": True}, "integer from 0 on, got True"),
+    ({"rows": -1}, "rows must be at least 0, got -1"),
+    ({"rows": 1.5}, "rows must be an integer, got 1.5"),
+    ({"rows": True}, "rows must be an integer, got True"),
     ({"fingerprint": "abc"}, "mapping of parts, got 'abc'"),
   ],
 )
@@ -430,7 +430,7 @@ def test_part_of_the_devices_reads_its_part(prefix):
     num_positions=_SEQ_LENGTH,
     devices=jax.devices()[:4],
   )
-  from hpgrain.loader import make_shards
+  from hpgrain.batches import make_shards
 
   _kernels.reset_gathered_bytes()
   parts, _ = make_shards(

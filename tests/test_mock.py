@@ -78,8 +78,8 @@ def test_a_row_holds_tokens_and_their_labels():
 @pytest.mark.parametrize(
   "options, message",
   [
-    ({"seq_length": 0}, "seq_length must be positive, got 0"),
-    ({"vocab_size": 0}, r"vocab_size must be in \[1, 2\^31\], got 0"),
+    ({"seq_length": 0}, "seq_length must be at least 1, got 0"),
+    ({"vocab_size": 0}, "vocab_size must be at least 1, got 0"),
     ({"vocab_size": 2**31 + 1}, r"got 2147483649"),
     ({"split_index": 3}, "split_index is 0, 1 or 2, got 3"),
   ],

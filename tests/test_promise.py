@@ -26,7 +26,7 @@ from promise import (
 
 import hpgrain
 from hpgrain import _kernels, shard
-from hpgrain import loader as loader_lib
+from hpgrain import batches as batches_lib
 
 # (axes, outermost first; which of them split rows)
 MESHES = (
@@ -276,7 +276,7 @@ def test_a_process_reads_its_windows_once_and_no_more(tmp_path, extra, mmap):
       spec.layout.sharding, num_rows=4, num_positions=8, devices=held
     )
     _kernels.reset_gathered_bytes()
-    loader_lib.make_shards(
+    batches_lib.make_shards(
       spec.samples,
       layout.shards,
       first_row=0,

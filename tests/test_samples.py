@@ -1,4 +1,7 @@
+import concurrent.futures
+import copy
 import itertools
+import pickle
 import random
 import struct
 import time
@@ -286,7 +289,7 @@ def test_sequences_apart_are_named_or_read_with_their_lengths(tmp_path):
       _DOCUMENTS,
       {"seq_length": 7, "split": "4,1,0", "split_index": 1},
       r"split valid of '4,1,0': its 1 sequences hold T = 6 tokens, a row needs"
-      r" S \+ x = 8\. No share of this corpus is enough: use a shorter",
+      r" S \+ x = 8\. The smallest share that works is 2 of its 5 sequences",
     ),
     (
       _DOCUMENTS,
@@ -321,8 +324,11 @@ def test_the_least_share_works(tmp_path):
   [
     ({"order": "megatron"}, r'order must be "stable", got \'megatron\''),
     ({"num_samples": 5}, r"num_samples must be None .* got 5"),
-    ({"seq_length": 0}, r"seq_length must be positive, got 0"),
-    ({"vocab_size": 0}, r"vocab_size must be positive, got 0"),
+    ({"seq_length": 0}, r"seq_length must be at least 1, got 0"),
+    ({"vocab_size": 0}, r"vocab_size must be at least 1, got 0"),
+    ({"seq_length": True}, r"seq_length must be an integer, got True"),
+    ({"seq_length": "8"}, r"seq_length must be an integer, got '8'"),
+    ({"seed": 1.9}, r"seed must be an integer, got 1\.9"),
     ({"split_index": 3}, r"split_index is 0 .* got 3"),
     ({"split": "1,0,1", "split_index": 1}, r"gives valid no weight"),
     ({"split": "-1"}, r"cannot be negative"),
@@ -438,3 +444,46 @@ def test_window_columns_add_the_label():
   assert gather.window_columns((4, 8), 8, 1) == (4, 9)
   assert gather.window_columns((4, 8), 8, 0) == (4, 8)
   assert gather.window_columns(None, 8, 1) == (0, 9)
+
+
+def test_rows_that_are_no_integers_are_refused(small):
+  samples = GPTSamples(small, seq_length=4, seed=0)
+  with pytest.raises(TypeError, match="float"):
+    samples[1.5]
+  with pytest.raises(TypeError, match="Rows are integers"):
+    samples.plan_rows(np.array([1.0]))
+  with pytest.raises(IndexError, match=r"Rows end at 2\^62"):
+    samples[2**63 - 1]
+
+
+def test_a_kept_tail_has_labels_where_tokens_follow(tmp_path):
+  prefix = write_pair(tmp_path / "a", [[[5, 6, 7, 8, 9, 3, 4]]])
+  samples = GPTSamples(
+    prefix, seq_length=4, seed=0, shuffle=False, drop_last=False
+  )
+  assert samples[1]["tokens"].tolist() == [9, 3, 4, 0]
+  assert samples[1]["labels"].tolist() == [3, 4, -100, -100]
+
+
+def test_threads_may_read_any_epochs_at_once(small):
+  samples = GPTSamples(small, seq_length=2, seed=0)
+  rows = np.random.default_rng(0).integers(0, 900 * len(samples), (24, 40))
+  alone = [samples.read(samples.plan_rows(part)) for part in rows]
+  shared = GPTSamples(small, seq_length=2, seed=0)
+  with concurrent.futures.ThreadPoolExecutor(16) as pool:
+    together = pool.map(lambda part: shared.read(shared.plan_rows(part)), rows)
+  for expected, got in zip(alone, together):
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_copies_read_the_same_rows(small):
+  samples = GPTSamples(small, seq_length=4, seed=0)
+  for other in (pickle.loads(pickle.dumps(samples)), copy.deepcopy(samples)):
+    np.testing.assert_array_equal(
+      _text(other, range(9)), _text(samples, range(9))
+    )
+  apart = GPTSamples(small, seq_length=4, seed=0, contiguous=False)
+  other = pickle.loads(pickle.dumps(apart))
+  np.testing.assert_array_equal(
+    _text(other, range(9)), _text(samples, range(9))
+  )

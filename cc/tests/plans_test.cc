@@ -89,11 +89,25 @@ StableRowsConfig Config(int64_t sequences, int64_t rows, int64_t tokens) {
   return config;
 }
 
+// Plans rows that need no key.
+RowPlans PlanAll(StableRows* rows, const TokenFile& file,
+                 Span<const int64_t> wanted, int32_t source) {
+  RowPlans plans;
+  CHECK(rows->Plan(file, wanted, source, {}, &plans));
+  return plans;
+}
+
+RowPlans PlanWith(const StableRowsConfig& config, const TokenFile& file,
+                  Span<const int64_t> wanted) {
+  StableRows rows(config);
+  return PlanAll(&rows, file, wanted, 0);
+}
+
 void PlansCutTheTokensInOrder() {
   const Pair pair({3, 0, 2, 0, 0, 4, 0});
   StableRows rows(Config(7, 2, 9));
   const std::vector<int64_t> wanted = {1, 0};
-  const RowPlans plans = rows.Plan(pair.file, {wanted.data(), 2}, 5);
+  const RowPlans plans = PlanAll(&rows, pair.file, {wanted.data(), 2}, 5);
   CHECK((plans.row_splits == std::vector<int64_t>{0, 2, 4}));
   CHECK((plans.source == std::vector<int32_t>{5, 5, 5, 5}));
   CHECK((plans.sequence == std::vector<int64_t>{2, 5, 0, 2}));
@@ -107,26 +121,29 @@ void PlansNameWhatIsWrong() {
   const Span<const int64_t> two{wanted.data(), 2};
   const std::vector<int32_t> lengths = {3, 2, 4};
   const Pair apart(lengths, {0, 6, 12});
-  CHECK_THROWS(StableRows(Config(3, 2, 9)).Plan(apart.file, two, 0),
+  CHECK_THROWS(PlanWith(Config(3, 2, 9), apart.file, two),
                std::invalid_argument, "sequence 1 begins at byte 6");
   for (const int64_t wild : {INT64_MIN, INT64_MAX, int64_t{-2}, int64_t{7}}) {
     for (size_t place = 0; place < 3; ++place) {
       std::vector<int64_t> pointers = Pair::Pointers(lengths);
       pointers[place] = wild;
       const Pair pair(lengths, pointers);
-      CHECK_THROWS(StableRows(Config(3, 2, 9)).Plan(pair.file, two, 0),
+      CHECK_THROWS(PlanWith(Config(3, 2, 9), pair.file, two),
                    std::invalid_argument, "sequence ");
     }
   }
   CHECK_THROWS(StableRows(Config(3, 3, 9)), std::invalid_argument,
                "do not fit");
   const Pair pair(lengths);
-  CHECK_THROWS(StableRows(Config(4, 2, 9)).Plan(pair.file, two, 0),
+  CHECK_THROWS(PlanWith(Config(4, 2, 9), pair.file, two),
                std::invalid_argument, "the file holds 3");
   StableRowsConfig shuffled = Config(3, 2, 9);
   shuffled.shuffle = true;
-  CHECK_THROWS(StableRows(shuffled).Plan(pair.file, two, 0),
-               std::invalid_argument, "the key of epoch 0");
+  StableRows keyed(shuffled);
+  RowPlans plans;
+  CHECK(!keyed.Plan(pair.file, two, 0, {}, &plans));
+  CHECK(keyed.Plan(pair.file, two, 0, {{0, Key{1, 2}}}, &plans));
+  CHECK(keyed.Plan(pair.file, two, 0, {}, &plans));
 }
 
 void MergedPlansStandInTheirRows() {
@@ -134,8 +151,8 @@ void MergedPlansStandInTheirRows() {
   StableRows rows(Config(3, 2, 9));
   const std::vector<int64_t> first = {0};
   const std::vector<int64_t> second = {1};
-  const RowPlans a = rows.Plan(pair.file, {first.data(), 1}, 1);
-  const RowPlans b = rows.Plan(pair.file, {second.data(), 1}, 2);
+  const RowPlans a = PlanAll(&rows, pair.file, {first.data(), 1}, 1);
+  const RowPlans b = PlanAll(&rows, pair.file, {second.data(), 1}, 2);
   const auto view = [](const RowPlans& plans) {
     const int64_t pieces = static_cast<int64_t>(plans.source.size());
     return RowPlansView{{plans.row_splits.data(), 2},

@@ -63,7 +63,8 @@ def dtype_code(dtype: np.dtype | type | str) -> int:
     ValueError: the format has no code for it.
   """
   try:
-    name = np.dtype(dtype).name
+    # None would be NumPy's default, float64.
+    name = "" if dtype is None else np.dtype(dtype).name
   except TypeError:
     name = ""
   if name not in _CODES:

@@ -37,10 +37,16 @@ class PairStamp:
 
 
 class OpenFile:
-  """A file descriptor that is closed when its last owner is gone."""
+  """A file descriptor that is closed when its last owner is gone.
 
-  def __init__(self, fd: int) -> None:
+  Attributes:
+    fd: the descriptor.
+    path: of the file when it was opened, for messages.
+  """
+
+  def __init__(self, fd: int, path: str) -> None:
     self.fd = fd
+    self.path = path
 
   def __del__(self) -> None:
     os.close(self.fd)
@@ -79,9 +85,9 @@ class OpenPair:
       read = os.preadv(self.tokens.fd, [rest], start + done)
       if not read:
         raise ValueError(
-          f"the .bin ends at byte {start + done}, {num_bytes - done} bytes "
-          "short of what it had when it was opened. It was cut while in use: "
-          "copy it again and start anew."
+          f"{self.tokens.path} ends at byte {start + done}, "
+          f"{num_bytes - done} bytes short of what it had when it was opened. "
+          "It was cut while in use: copy it again and start anew."
         )
       done += read
     data.flags.writeable = False
@@ -153,12 +159,12 @@ def open_pair(prefix: str, *, use_mmap: bool, expected: PairStamp) -> OpenPair:
   with pair_descriptors(prefix) as (idx_fd, bin_fd):
     check_stamp(stamp(idx_fd, bin_fd), expected, prefix)
     index = _map(idx_fd, expected.idx_bytes, index_file.idx_path(prefix))
+    path = index_file.bin_path(prefix)
     if not use_mmap:
-      return OpenPair(index, OpenFile(os.dup(bin_fd)))
+      return OpenPair(index, OpenFile(os.dup(bin_fd), path))
     # A file of no bytes cannot be mapped.
     tokens = np.empty(0, np.uint8)
     if expected.bin_bytes:
-      path = index_file.bin_path(prefix)
       tokens = np.frombuffer(_map(bin_fd, expected.bin_bytes, path), np.uint8)
     tokens.flags.writeable = False
     return OpenPair(index, tokens)
