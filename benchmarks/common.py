@@ -91,20 +91,26 @@ class Times:
     at_most: float | None = None,
     at_least: float | None = None,
   ) -> Row:
-    """Compares two names: `at_most` times the peer, or faster `at_least`."""
-    if at_least is None:
-      ratio = self.ratio(ours, peer)
-      goal = "" if at_most is None else f"<= {at_most:g}x"
-      met = None if at_most is None else ratio <= at_most
-    else:
-      ratio = self.ratio(peer, ours)
-      goal, met = f">= {at_least:g}x", ratio >= at_least
+    """Compares two names: `at_most` times the peer, or faster `at_least`.
+
+    The ratio is our time by the peer's; where we are to be faster, or are
+    with no goal set, it says how many times faster.
+    """
+    ratio = self.ratio(ours, peer)
+    faster = self.ratio(peer, ours)
+    said, goal, met = f"{ratio:.2f}x", "", None
+    if at_most is not None:
+      goal, met = f"<= {at_most:g}x", ratio <= at_most
+    elif at_least is not None:
+      goal, met = f">= {at_least:g}x faster", faster >= at_least
+    if at_most is None and (at_least is not None or faster > 1):
+      said = f"{faster:.1f}x faster"
     return Row(
       row,
       work,
       microseconds(self[ours]),
       f"{peer}: {microseconds(self[peer])}",
-      f"{ratio:.2f}x",
+      said,
       goal,
       met,
     )

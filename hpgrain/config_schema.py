@@ -45,6 +45,7 @@ class Key:
 
 _NOT_YET = "it is not in this version"
 _ONLINE = "tokenizing while training is not in this version"
+_PACKING = "packing while training is not in this version"
 
 
 def _section(name: str, *keys: Key) -> Iterator[Key]:
@@ -136,8 +137,9 @@ KEYS: tuple[Key, ...] = (
     Key("contiguous", bool, True,
         "The .bin holds the sequences back to back, in order."),
     Key("mmap", bool, True, "Map the .bin; False reads it with pread."),
-    Key("max_open_files", int, 512, "Most files kept mapped at a time.",
-        minimum=2),
+    Key("max_open_files", int, 512,
+        "Most files kept mapped at a time, over all loaders of the process;"
+        " the last `build` decides.", minimum=2),
     Key("vocab_size", int, None,
         "Number of ids; unset takes the tokenizer's, else the manifest's.",
         minimum=1, maximum=_INT32_MAX),
@@ -230,23 +232,38 @@ FOREIGN: Mapping[str, str] = {
   **dict.fromkeys(
     (
       "cache_dir",
+      "data_type",
       "dataset_type",
       "hf_config_name",
       "hf_dataset_name",
       "lengths",
       "max_seq_len",
-      "min_buffered_samples",
-      "overlong",
-      "packer",
       "shuffle",
       "shuffle_buffer_size",
       "split_by_data_parallel",
       "text_keys",
-      "token_budget",
     ),
     f"it belongs to online data, and {_ONLINE}",
   ),
   **dict.fromkeys(
-    ("balance_shares", "data_rearrange_map", "data_sharding"), _NOT_YET
+    (
+      "length_buckets",
+      "max_segments",
+      "min_buffered_samples",
+      "num_streams",
+      "overlong",
+      "pack_window",
+      "packer",
+      "plan_window",
+      "segment_multiple",
+      "token_budget",
+    ),
+    _PACKING,
   ),
+  **dict.fromkeys(
+    ("balance_rows", "balance_shares", "data_rearrange_map", "data_sharding"),
+    _NOT_YET,
+  ),
+  "num_samples": "the rows of order='stable' do not depend on the run's"
+  " length; say training.train_iters",
 }

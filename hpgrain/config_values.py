@@ -8,7 +8,9 @@ from hpgrain.nearest import did_you_mean
 
 
 def check_value(key: Key, value: Any) -> Any:
-  """Returns `value` as `key` has it: aliases resolved, a list as a tuple.
+  """Returns `value` as `key` has it.
+
+  Aliases are resolved, a list is made a tuple and a NumPy number Python's.
 
   Raises:
     ValueError: the value is of another type or is not allowed.
@@ -34,7 +36,7 @@ def check_value(key: Key, value: Any) -> Any:
       f"{key.name} must be {describe(key)}, got {value!r}."
       f"{did_you_mean(value, key.legal)}"
     )
-  return value
+  return key.kind(value) if key.kind in (int, float) else value
 
 
 def describe(key: Key) -> str:

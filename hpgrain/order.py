@@ -6,11 +6,11 @@ change the rows of every run that was ever started.
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 
 from hpgrain import _kernels
+from hpgrain.arguments import integer
 
 
 def permutation_key(seed: int, name: str, epoch: int) -> bytes:
@@ -23,7 +23,7 @@ def permutation_key(seed: int, name: str, epoch: int) -> bytes:
     ValueError: for a seed or an epoch that is no integer.
   """
   text = json.dumps(
-    [_integer(seed, "seed"), str(name), _integer(epoch, "epoch")],
+    [integer("seed", seed), str(name), integer("epoch", epoch)],
     ensure_ascii=False,
     separators=(",", ":"),
   )
@@ -59,13 +59,6 @@ def permute(
       " them on purpose if that is what you mean."
     )
   out = _kernels.permute(
-    array.astype(np.int64).ravel(), _integer(size, "size"), key
+    array.astype(np.int64).ravel(), integer("size", size), key
   )
   return int(out[0]) if array.ndim == 0 else out.reshape(array.shape)
-
-
-def _integer(value: Any, name: str) -> int:
-  """Returns a Python or NumPy integer as an int; True is none."""
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-    return int(value)
-  raise ValueError(f"{name} must be an integer, got {value!r}.")

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
-from hpgrain.batch import FieldOptions
+from hpgrain.batch import AttentionOptions, FieldOptions
 from hpgrain.blend_samples import BlendSamples
 from hpgrain.loader import BatchSpec, Loader
 from hpgrain.splits import SPLIT_NAMES
@@ -58,7 +58,13 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
       loaders.append(None)
       continue
     spec = _batch_spec(config, samples, name, layout, options)
-    loaders.append(Loader(spec, prefetch=config.dataloader.prefetch))
+    loaders.append(
+      Loader(
+        spec,
+        prefetch=config.dataloader.prefetch,
+        attention=_attention_options(config),
+      )
+    )
     _log.info("%s: batches of %d rows of %d positions", name, *layout.shape)
   return Loaders(*loaders)
 
@@ -117,6 +123,15 @@ def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
     eod_id=eod_id,
     reset_position_ids=get_batch.reset_position_ids,
     reset_attention_mask=get_batch.reset_attention_mask,
+  )
+
+
+def _attention_options(config: mlc.ConfigDict) -> AttentionOptions:
+  get_batch = config.get_batch
+  return AttentionOptions(
+    attention_mode=get_batch.attention_mode,
+    sliding_window=get_batch.sliding_window,
+    window_keys=get_batch.window_keys,
   )
 
 

@@ -44,7 +44,8 @@ def resolve(
     pad_id: of data_config, or None.
 
   Raises:
-    ValueError: if two of them disagree, naming both.
+    ValueError: if two of them disagree, naming both, or an id lies outside
+      the vocabulary.
   """
   known: list[tuple[str, Any]] = []
   if tokenizer is not None:
@@ -64,6 +65,12 @@ def resolve(
       )
   given = {"vocab_size": vocab_size, "eod_id": eod_id, "pad_id": pad_id}
   if not known:
+    for key in ("eod_id", "pad_id"):
+      if None not in (given[key], vocab_size) and given[key] >= vocab_size:
+        raise ValueError(
+          f"{key} is {given[key]}, outside the vocabulary of"
+          f" vocab_size={vocab_size} ids."
+        )
     return TokenIds(**given)
   where, info = known[0]
   for key, value in given.items():

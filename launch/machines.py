@@ -131,9 +131,8 @@ def _limited_wait(where: str, seconds: int) -> Iterator[None]:
   def give_up() -> None:
     tell(
       f"Did not meet the other processes through {where} within {seconds} s."
-      " Start every process, 0 to --num_processes - 1, with the same address,"
-      " see that its port can be reached from here, or wait longer with"
-      " --connect_timeout."
+      " Start all of them with the same address, see that it can be reached"
+      " from here, or wait longer with --connect_timeout."
     )
     # The thread that waits is inside a call that nothing interrupts.
     os._exit(1)

@@ -79,12 +79,12 @@ class Saves:
       ValueError: if the checkpoint is of other data or another model, or
         cannot be read.
     """
-    saved = self._read(step)["shape"]
+    saved = self._read(step).get("shape", {})
     for name, value in self._shape.items():
-      if saved[name] != value:
+      if saved.get(name) != value:
         raise ValueError(
           f"The model's {name} is {value}, but {self.path(step)} was saved"
-          f" with {saved[name]}. Set it back, or train into another --workdir."
+          f" with {saved.get(name)}. Set it back, or train into another --workdir."
         )
     args = ocp.args.Composite(data=checkpoint.CheckpointRestore(batches))
     self._manager.restore(step, args=args)
@@ -110,9 +110,8 @@ class Saves:
     except ValueError as error:
       before = [other for other in self._manager.all_steps() if other < step]
       then = f"go on from step {max(before)}" if before else "begin anew"
-      raise ValueError(f"{error} Remove the folder {folder} to {then}.") from (
-        error
-      )
+      message = f"{error} Remove the folder {folder} to {then}."
+      raise ValueError(message) from error
     return meta
 
   def restore_model(self, step: int, abstract: Any) -> Any:

@@ -1,7 +1,8 @@
-"""The parts of launch/ by themselves: model, digests, files, times, flags."""
+"""The parts of launch/ by themselves: model, digests, files, times."""
 
 import hashlib
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -9,30 +10,29 @@ import corpora
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from ml_collections import ConfigDict
 
+import hpgrain
 from hpgrain.config import base_config
-from hpgrain.manifest import Manifest, pair_bytes, write_manifest
 from hpgrain.records import IGNORE_INDEX
-from hpgrain.tokenizer import TokenizerInfo
 
 LAUNCH = Path(__file__).parent.parent / "launch"
 sys.path.insert(0, str(LAUNCH))
 
 import digests  # noqa: E402
 import jsonl  # noqa: E402
-import machines  # noqa: E402
 import step_times  # noqa: E402
 import steps  # noqa: E402
+import trainer  # noqa: E402
 import transformer  # noqa: E402
 import vocabulary  # noqa: E402
 
 SHAPE = transformer.Shape(vocabulary=128, layers=2, width=16, heads=2)
-# One layer: more would pass a token on from window to window.
-WINDOW = transformer.Shape(128, layers=1, width=16, heads=2, window=2)
+# More layers would pass a token on from window to window.
+ONE_LAYER = transformer.Shape(128, layers=1, width=16, heads=2)
 
 logits = jax.jit(transformer.logits, static_argnames="shape")
 loss_sums = jax.jit(
@@ -78,10 +78,22 @@ def test_a_token_reaches_later_positions_of_its_segment_alone(params):
 
 
 def test_a_window_ends_what_a_token_reaches():
-  params = transformer.init(jax.random.key(0), WINDOW)
-  before = batch_of([[5, 6, 7, 8, 9, 1]], [[1] * 6])
-  after = batch_of([[5, 60, 7, 8, 9, 1]], [[1] * 6])
-  assert changed(params, before, after, WINDOW) == [1, 2]
+  params = transformer.init(jax.random.key(0), ONE_LAYER)
+  before, after = (
+    hpgrain.model_inputs(batch_of([row], [[1] * 6]), sliding_window=2)
+    for row in ([5, 6, 7, 8, 9, 1], [5, 60, 7, 8, 9, 1])
+  )
+  assert changed(params, before, after, ONE_LAYER) == [1, 2]
+
+
+def test_a_dense_mask_says_what_a_token_reaches(params):
+  before, after = (
+    batch_of([row], [[1] * 6])
+    # Not that of the segment ids: it is the mask that counts.
+    | {"attention_mask": jnp.eye(6, dtype=bool)[None, None]}
+    for row in ([5, 6, 7, 8, 9, 1], [5, 60, 7, 8, 9, 1])
+  )
+  assert changed(params, before, after) == [1]
 
 
 def test_logits_depend_on_the_distance_between_positions(params):
@@ -307,76 +319,91 @@ def test_a_profile_without_matplotlib_is_refused_at_once(tmp_path, monkeypatch):
     step_times.StepTimes(tmp_path)
 
 
-def _start(mesh=None, **flags):
-  unset = dict.fromkeys(("coordinator_address", "num_processes", "process_id"))
-  machines.start(
-    mesh or ConfigDict({"axes": ("data",), "data": 2}),
-    **unset | {"cluster": False, "simulate_devices": None} | flags,
-  )
-
-
-def test_flags_of_processes_belong_together():
-  with pytest.raises(ValueError, match="give all three"):
-    _start(num_processes=2, process_id=0)
-  with pytest.raises(ValueError, match="counts from 0"):
-    _start(coordinator_address="127.0.0.1:1", num_processes=2, process_id=2)
-  with pytest.raises(ValueError, match="give one or the other"):
-    _start(cluster=True, num_processes=2)
-
-
-def test_the_environment_and_the_flag_do_not_both_count_devices():
-  with pytest.raises(ValueError, match="--simulate_devices=4 and the env"):
-    _start(simulate_devices=4)
-
-
 def test_the_vocabulary_is_rounded_up_to_128():
-  config = base_config()
-  config.dataset.data_config.mock_data = True
-  config.dataset.data_config.vocab_size = 129
-  assert vocabulary.model_vocabulary(config) == 256
-  config.dataset.data_config.vocab_size = 128
-  assert vocabulary.model_vocabulary(config) == 128
-
-
-def test_the_vocabulary_of_the_data_is_the_largest_of_the_manifests(tmp_path):
-  config = base_config()
-  config.dataset.data_config.vocab_size = 100
-  paths = [
-    _pair_with_manifest(tmp_path / name, vocab_size)
-    for name, vocab_size in (("a", 300), ("b", 500))
-  ]
-  config.dataset.train_data_path = (0.5, paths[0], 0.5, paths[1])
-  assert vocabulary.model_vocabulary(config) == 512
-  # One without a manifest: nothing is known of its ids.
-  (tmp_path / "b.manifest.json").unlink()
-  assert vocabulary.model_vocabulary(config) == 128
-
-
-def _pair_with_manifest(prefix, vocab_size):
-  corpora.write_pair(prefix, [[[1, 2, 3]]])
-  bin_bytes, idx_bytes = pair_bytes(prefix)
-  manifest = Manifest(
-    tool="test",
-    tokenizer=TokenizerInfo("t", "0" * 32, vocab_size, 0, None, None, 0),
-    append_eod=False,
-    pack_to_seq_len=None,
-    dtype="uint16",
-    documents=1,
-    sequences=1,
-    tokens=3,
-    dropped_tokens=0,
-    empty_documents=0,
-    inputs=(),
-    bin_bytes=bin_bytes,
-    idx_bytes=idx_bytes,
-  )
-  write_manifest(prefix, manifest)
-  return str(prefix)
+  assert vocabulary.model_vocabulary(129) == 256
+  assert vocabulary.model_vocabulary(128) == 128
 
 
 def test_an_unknown_vocabulary_names_the_keys_to_set():
   with pytest.raises(ValueError, match=r"Set dataset.data_config.vocab_size"):
-    vocabulary.model_vocabulary(base_config())
+    vocabulary.model_vocabulary(None)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+  """Short documents, so that every row has several segments."""
+  prefix = tmp_path_factory.mktemp("pair") / "documents"
+  documents = corpora.random_documents(
+    random.Random(0), num_documents=40, max_length=10, vocab_size=128
+  )
+  corpora.write_pair(prefix, documents)
+  return str(prefix)
+
+
+def _loader(pair, **get_batch):
+  config = base_config()
+  config.dataset.data_path = pair
+  config.dataset.data_config.update(
+    seq_length=16, vocab_size=128, split="1,0,0"
+  )
+  config.mesh.update(data=4, cp=2)
+  config.get_batch.update(get_batch)
+  return hpgrain.build(config, _mesh((4, 2, 1), ("data", "cp", "tp"))).train
+
+
+def _steps(loader):
+  return steps.make_steps(
+    SHAPE,
+    optimizer=optax.sgd(0.1),
+    mesh=_mesh((4, 2, 1), ("data", "cp", "tp")),
+    seed=0,
+    loader=loader,
+  )
+
+
+def _first_losses(pair, **get_batch):
+  """The summed loss of the first batch, by the eval step and the train step."""
+  loader = _loader(pair, **get_batch)
+  assert loader.vocab_size == 128
+  batches = iter(loader)
+  batch = next(batches)
+  batches.close()
+  run = _steps(loader)
+  state = run.init()
+  total, count = run.evaluate(state["params"], batch)
+  _, metrics = run.train(state, batch, run.stop_flags(False))
+  assert count > 0
+  np.testing.assert_allclose(total / count, metrics["loss"], rtol=1e-6)
+  return float(total), batch
+
+
+def test_the_loaders_masks_are_those_the_model_attends_with(pair, params):
+  plain, batch = _first_losses(pair)
+  dense, _ = _first_losses(pair, attention_mode="dense")
+  assert dense == pytest.approx(plain, rel=1e-6)
+  window, _ = _first_losses(pair, sliding_window=3)
+  assert window != pytest.approx(plain, rel=1e-4)
+  both, _ = _first_losses(pair, sliding_window=3, attention_mode="dense")
+  assert both == pytest.approx(window, rel=1e-6)
+  reference, _ = _first_losses(pair, sliding_window=2, window_keys="reference")
+  assert reference == pytest.approx(window, rel=1e-6)
+  inputs = hpgrain.model_inputs(batch, sliding_window=3)
+  expected, _ = loss_sums(
+    params,
+    inputs | hpgrain.loss_inputs(batch),
+    shape=SHAPE,
+    labels_are_shifted=True,
+  )
+  assert window == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_a_checkpoint_remembers_the_keys_that_a_query_saw():
+  config = base_config()
+  assert trainer.window_keys(config) is None
+  config.get_batch.sliding_window = 4
+  assert trainer.window_keys(config) == 4
+  config.get_batch.window_keys = "reference"
+  assert trainer.window_keys(config) == 5
 
 
 def test_no_file_of_launch_is_named_like_a_standard_module():

@@ -179,6 +179,37 @@ def test_sigterm_in_one_of_two_processes_stops_both_at_one_step(folder):
   assert states[0]["rows"] == last * ROWS
 
 
+def test_a_second_run_does_not_get_the_folder_of_one_that_trains(folder):
+  forever = "--config.training.train_iters=100000"
+  first = start(folder, "taken", forever, num_processes=2)
+  first.wait_until(lambda: len(digest_lines(first.workdir)) >= 1)
+  same = f"--workdir={first.workdir}"
+  second = start(folder, "second", same, forever, num_processes=2)
+  codes = second.wait()
+  # Only process 0 looks; the others leave with it.
+  assert codes[0] == 1 and codes[1] != 0, second.output()
+  words = f"BlockingIOError: .*{first.workdir} is in use by another run"
+  assert re.search(words, second.output()), second.output()
+  first.processes[0].send_signal(signal.SIGTERM)
+  assert first.wait() == [0, 0], first.output()
+  steps = [line["step"] for line in digest_lines(first.workdir)]
+  assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.parametrize(
+  "workdir, words",
+  [
+    ("", "ValueError: --workdir is a folder for this run's files, got ''"),
+    ("/proc/none", "ValueError: --workdir=/proc/none cannot be made"),
+    ("/proc", "ValueError: --workdir=/proc cannot be written to"),
+  ],
+)
+def test_a_folder_that_cannot_be_used_is_refused(folder, workdir, words):
+  run = start(folder, "unused", f"--workdir={workdir}")
+  assert run.wait() == [1]
+  assert words in run.output()
+
+
 def test_a_finished_run_has_nothing_left_to_do(folder, whole):
   before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.jsonl")}
   run = finish(folder, "whole")

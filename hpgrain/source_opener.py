@@ -1,0 +1,131 @@
+"""A source and one of its splits in, samples of it out.
+
+  documents of any length -> GPTSamples
+  records cut to the row  -> PrecutSamples
+
+What a corpus holds is compared with what it is said to be, before a row of it
+is made.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from hpgrain.data_paths import SourceSpec
+from hpgrain.dataset_options import DatasetOptions
+from hpgrain.manifest import Manifest
+from hpgrain.precut import PrecutSamples
+from hpgrain.samples import GPTSamples
+from hpgrain.sources.indexed import IndexedReader
+from hpgrain.token_ids import TokenIds
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceOpener:
+  """Opens one split of one source; a source's splits share its reader.
+
+  Attributes:
+    options: of the whole dataset.
+    manifests: by prefix, of the pairs that have one.
+    ids: what is known of token ids.
+    readers: those opened so far, by prefix.
+  """
+
+  options: DatasetOptions
+  manifests: Mapping[str, Manifest]
+  ids: TokenIds
+  readers: dict[str, IndexedReader] = dataclasses.field(default_factory=dict)
+
+  def __call__(
+    self, spec: SourceSpec, *, split: str, split_index: int, train: bool
+  ) -> GPTSamples | PrecutSamples:
+    """Returns the samples of one split.
+
+    Args:
+      spec: the source.
+      split: weights of its splits.
+      split_index: which of them to read.
+      train: whether rows are shuffled, and the tail is dropped always.
+
+    Raises:
+      ValueError: if the corpus is not what it is read as.
+    """
+    options = self.options
+    reader = self._reader(spec.path)
+    arguments = {
+      "seq_length": options.seq_length,
+      "seed": options.seed,
+      "add_extra_token": options.add_extra_token_to_sequence,
+      "vocab_size": self.ids.vocab_size,
+      "split": split,
+      "split_index": split_index,
+      "shuffle": train,
+      "name": spec.name,
+    }
+    if options.is_dataset_from_mr:
+      return PrecutSamples(
+        reader,
+        eod_id=self.ids.eod_id,
+        pad_id=self.ids.pad_id,
+        skip_data_check=options.skip_data_check,
+        **arguments,
+      )
+    if not options.skip_data_check:
+      row = options.seq_length + int(options.add_extra_token_to_sequence)
+      _refuse_cut_records(reader, self.manifests.get(spec.path), row)
+    return GPTSamples(
+      reader,
+      order=options.order,
+      drop_last=train or options.drop_last_partial_validation_sequence,
+      contiguous=options.contiguous,
+      **arguments,
+    )
+
+  def _reader(self, prefix: str) -> IndexedReader:
+    if prefix not in self.readers:
+      reader = IndexedReader(prefix, mmap=self.options.mmap)
+      _refuse_floats(reader)
+      self.readers[prefix] = reader
+    return self.readers[prefix]
+
+
+def _refuse_floats(reader: IndexedReader) -> None:
+  if reader.dtype.kind == "f":
+    raise ValueError(
+      f"{reader.prefix}.idx says that its sequences are of {reader.dtype.name},"
+      " but token ids are integers. Read it with IndexedReader if it holds"
+      " something else; if it holds ids, write them again with"
+      ' IndexedWriter(prefix, dtype="int32").'
+    )
+
+
+def _refuse_cut_records(
+  reader: IndexedReader, manifest: Manifest | None, row: int
+) -> None:
+  """Raises ValueError if a corpus of documents holds records cut to the row.
+
+  The manifest knows; without one, all lengths being equal to the row's gives
+  it away. A few are looked at before all are.
+  """
+  advice = (
+    "Set dataset.data_config.is_dataset_from_mr=True to read them as the rows"
+    " they are, or skip_data_check=True to cut new rows across them."
+  )
+  if manifest is not None and manifest.pack_to_seq_len is not None:
+    raise ValueError(
+      f"{reader.prefix} holds records that were cut to"
+      f" {manifest.pack_to_seq_len} + 1 tokens (its manifest says), and"
+      f" is_dataset_from_mr is False. {advice}"
+    )
+  count = len(reader)
+  if manifest is not None or count < 2:
+    return
+  lengths = reader.lengths
+  probes = np.linspace(0, count - 1, min(count, 64)).astype(np.int64)
+  if (lengths[probes] == row).all() and (np.asarray(lengths) == row).all():
+    raise ValueError(
+      f"All {count} sequences of {reader.prefix} have {row} tokens, exactly a"
+      " row: they look like records that were cut offline, and"
+      f" is_dataset_from_mr is False. {advice}"
+    )
