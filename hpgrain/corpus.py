@@ -14,6 +14,22 @@ class Corpus:
   """A reader under the name that keys its order: a `gather.TokenSource`."""
 
   def __init__(self, reader: IndexedReader, name: str | None):
+    """Names a reader.
+
+    Args:
+      reader: of the pair.
+      name: default the prefix's basename.
+
+    Raises:
+      ValueError: if the pair holds floats, which are no token ids.
+    """
+    if reader.dtype.kind == "f":
+      raise ValueError(
+        f"{reader.prefix}.idx says that its sequences are of"
+        f" {reader.dtype.name}, but token ids are integers. Read it with"
+        " IndexedReader if it holds something else; if it holds ids, write"
+        ' them again with IndexedWriter(prefix, dtype="int32").'
+      )
     self.reader = reader
     self.name = name or Path(reader.prefix).name
 

@@ -17,7 +17,7 @@ import grain
 
 from hpgrain import token_ids
 from hpgrain.blend_samples import BlendSamples
-from hpgrain.data_paths import SourceSpec, parse_data_path
+from hpgrain.data_paths import SourceSpec, parse_data_path, read_entries
 from hpgrain.dataset_options import DatasetOptions, read_options, signature
 from hpgrain.lazy import LazySamples
 from hpgrain.log import log_once
@@ -178,7 +178,8 @@ def _shares(options: DatasetOptions) -> list[_Share | None]:
 
 def _specs(path: Any, key: str, options: DatasetOptions) -> list[SourceSpec]:
   specs = parse_data_path(path, key=key)
-  if options.simple_blend != "no" and isinstance(path, str):
+  unweighted = read_entries(path, key=key)[0].weight is None
+  if options.simple_blend != "no" and unweighted:
     # A folder's files all weigh 1; nobody gave them weights to refuse.
     return [dataclasses.replace(spec, weight=None) for spec in specs]
   return specs

@@ -15,8 +15,9 @@ from jax.sharding import Mesh
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
 from hpgrain.batch import AttentionOptions, FieldOptions
+from hpgrain.batches import BatchSpec
 from hpgrain.blend_samples import BlendSamples
-from hpgrain.loader import BatchSpec, Loader
+from hpgrain.loader import Loader
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
 

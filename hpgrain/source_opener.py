@@ -85,19 +85,8 @@ class SourceOpener:
   def _reader(self, prefix: str) -> IndexedReader:
     if prefix not in self.readers:
       reader = IndexedReader(prefix, mmap=self.options.mmap)
-      _refuse_floats(reader)
       self.readers[prefix] = reader
     return self.readers[prefix]
-
-
-def _refuse_floats(reader: IndexedReader) -> None:
-  if reader.dtype.kind == "f":
-    raise ValueError(
-      f"{reader.prefix}.idx says that its sequences are of {reader.dtype.name},"
-      " but token ids are integers. Read it with IndexedReader if it holds"
-      " something else; if it holds ids, write them again with"
-      ' IndexedWriter(prefix, dtype="int32").'
-    )
 
 
 def _refuse_cut_records(

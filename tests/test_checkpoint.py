@@ -1,7 +1,10 @@
 import contextlib
 import itertools
 import json
+import logging
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -262,6 +265,39 @@ def test_other_rows_are_told_by_part_and_value(tmp_path, batches):
   (folder / "data_manifest.json").unlink()
   with pytest.raises(ValueError, match=r"seed \(training\.seed\)\n"):
     _restore(folder, other)
+
+
+@pytest.mark.parametrize(
+  "text, reason",
+  [
+    ("", "JSONDecodeError"),
+    ('{"seed": {"se', "JSONDecodeError"),
+    ("[]", "AttributeError"),
+    ('{"seed": 3}', "it holds something else"),
+  ],
+)
+def test_a_torn_manifest_is_named_and_stops_no_restore(
+  tmp_path, batches, caplog, text, reason
+):
+  running = batches()
+  next(running)
+  folder = _save(tmp_path / "s", running)
+  (folder / "data_manifest.json").write_text(text)
+  resumed = batches()
+  with caplog.at_level(logging.WARNING, logger="hpgrain"):
+    _restore(folder, resumed)
+  assert resumed.get_state() == running.get_state()
+  (said,) = [r.getMessage() for r in caplog.records if r.name.startswith("hpg")]
+  assert said.startswith(f"{folder / 'data_manifest.json'} is not a list of")
+  assert reason in said
+  # Other rows are refused as ever.
+  with pytest.raises(ValueError, match=r"seed \(training\.seed\)\n"):
+    _restore(folder, batches(seed=5))
+
+
+def test_the_messages_names_can_be_had():
+  code = "import hpgrain; hpgrain.checkpoint.CheckpointSave"
+  subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_only_a_loaders_iterator_is_taken(tmp_path, batches):

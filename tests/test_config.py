@@ -146,11 +146,39 @@ def test_words_of_the_reference_are_translated():
       r"belongs to online data",
     ),
     ("dataloader__data_sharding", r"it is not in this version"),
+    *(
+      (f"dataloader__{name}", rf"^dataloader\.{name} is no .* not in this ver")
+      for name in (
+        "balance_rows",
+        "balance_shares",
+        "data_rearrange_map",
+        "length_buckets",
+        "max_segments",
+        "min_buffered_samples",
+        "num_streams",
+        "overlong",
+        "pack_window",
+        "packer",
+        "plan_window",
+        "segment_multiple",
+        "token_budget",
+      )
+    ),
+    ("data_transform__data_type", r"^data_transform is no .* not in this ver"),
+    ("dataset__data_config__num_samples", r"say training\.train_iters"),
   ],
 )
 def test_unknown_keys_are_refused_with_the_nearest(name, message):
   with pytest.raises(ValueError, match=message):
     check(_config(**{name: 1}))
+
+
+def test_numbers_of_numpy_become_pythons():
+  checked = check(
+    _config(training__seed=np.int64(7), optimizer__clip=np.float32(0.5))
+  )
+  assert type(checked.training.seed) is int and checked.training.seed == 7
+  assert type(checked.optimizer.clip) is float
 
 
 def test_a_value_in_a_sections_place_is_refused():

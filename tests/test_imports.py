@@ -46,6 +46,8 @@ _ROWS = {
   "manifest",
   "token_ids",
   "indexed_dataset",
+  "dataset_options",
+  "source_opener",
   *(name for name in _MODULES if name.startswith("sources/")),
 }
 

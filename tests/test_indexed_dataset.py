@@ -1,5 +1,6 @@
 import dataclasses
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hpgrain import (
   BlendSamples,
   GPTSamples,
   IndexedReader,
+  IndexedWriter,
   MockSamples,
   PrecutSamples,
   build_indexed_text_dataset,
@@ -179,13 +181,14 @@ def test_simple_blends_take_records(tmp_path, records, kind):
   drawn = [int(train[i]["dataset_id"]) for i in range(10)]
   expected = {"inter": [0, 1] * 4 + [0, 0], "intra": [0] * 10}
   assert drawn == expected[kind]
-  folder, _, _ = _build(
-    data_path=str(tmp_path),
-    split="1",
-    is_dataset_from_mr=True,
-    simple_blend=kind,
-  )
-  assert len(folder) == 24
+  for path in (str(tmp_path), tmp_path, (tmp_path,)):
+    folder, _, _ = _build(
+      data_path=path,
+      split="1",
+      is_dataset_from_mr=True,
+      simple_blend=kind,
+    )
+    assert len(folder) == 24
 
 
 def test_simple_blend_no_may_be_written_as_false(tmp_path, documents):
@@ -246,7 +249,7 @@ def test_splits_of_a_source_share_its_reader(documents):
     ),
     (
       {"data_path": "/x", "create_ltor_fields_in_dataloader": True},
-      "create_ltor_fields_in_dataloader must be False",
+      "create_ltor_fields_in_dataloader=True is refused: the batch carries",
     ),
     ({"data_path": "/x", "split": "1,-1"}, "cannot be negative"),
     ({"data_path": (1, "/x", "/y")}, "weight and a prefix in turn"),
@@ -257,9 +260,28 @@ def test_contradicting_arguments_are_refused(arguments, message):
     _build(**arguments)
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("lazy", [True, False])
+def test_floats_are_no_token_ids(tmp_path, mmap, lazy):
+  for dtype in ("float32", "float64"):
+    prefix = tmp_path / dtype
+    with IndexedWriter(prefix, dtype=dtype) as writer:
+      writer.add_document([1.0, 2.5, 3.0, 4.0, 5.0, 6.0])
+    arguments = {"data_path": str(prefix), "split": "1", "mmap": mmap}
+    with pytest.raises(
+      ValueError,
+      match=rf"{re.escape(str(prefix))}\.idx says .* of {dtype}, but token ids"
+      r" are integers.*write them again with IndexedWriter",
+    ):
+      train, _, _ = _build(**arguments, data_lazy_load=lazy)
+      # Whoever opens late hears it late, but still before a row.
+      assert lazy
+      len(train)
+
+
 def test_another_order_is_refused(documents):
   with pytest.raises(
-    ValueError, match="order must be \"stable\", got 'random'"
+    ValueError, match=r"^order must be 'stable', got 'random'\."
   ):
     _build(data_path=documents, order="random")
 

@@ -131,6 +131,35 @@ def test_permute_refuses_what_it_cannot_permute():
     permute(0, 5, key=b"short")
 
 
+@pytest.mark.parametrize(
+  "index", [1.7, 2.0, "2", True, None, [0, 1.5], np.array([1.0]), [True]]
+)
+def test_permute_refuses_what_is_no_integer(index):
+  with pytest.raises(
+    ValueError, match=re.escape(f"permute takes integers, got {index!r} of")
+  ):
+    permute(index, 5, key=permutation_key(0, "a", 0))
+
+
+def test_sizes_seeds_and_epochs_are_integers():
+  with pytest.raises(ValueError, match=r"^size must be an integer, got 5\.0\."):
+    permute(1, 5.0, key=permutation_key(0, "a", 0))
+  for value in (1.9, "7", True, None):
+    got = re.escape(f"must be an integer, got {value!r}.")
+    with pytest.raises(ValueError, match=f"^seed {got}"):
+      permutation_key(value, "a", 0)
+    with pytest.raises(ValueError, match=f"^epoch {got}"):
+      permutation_key(0, "a", value)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint64])
+def test_permute_takes_any_integers(dtype):
+  key = permutation_key(0, "a", 0)
+  assert permute(dtype(1), 5, key=key) == permute(1, 5, key=key) == 4
+  found = permute(np.array([0, 1], dtype), 5, key=key)
+  assert found.tolist() == [3, 4] and found.dtype == np.int64
+
+
 def test_the_public_index_module_has_the_functions():
   assert index.permute is permute
   assert index.permutation_key is permutation_key

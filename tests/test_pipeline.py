@@ -270,6 +270,28 @@ def test_prefetch_is_the_configurations(prefix):
   assert build(given, _mesh()).train._prefetch == 5
 
 
+def test_masks_are_the_configurations(prefix):
+  options = {
+    "attention_mode": "dense",
+    "sliding_window": 3,
+    "window_keys": "reference",
+  }
+  loader = build(_indexed(prefix, get_batch=options), _mesh()).train
+  with contextlib.closing(iter(loader)) as iterator:
+    inputs = jax.jit(loader.model_inputs)(next(iterator))
+  window = np.tril(np.ones((8, 8), bool)) & ~np.tril(np.ones((8, 8), bool), -4)
+  segments = np.asarray(inputs["segment_ids"])[:, None]
+  same = segments[..., :, None] == segments[..., None, :]
+  same &= segments[..., None, :] > 0
+  causal = np.tril(np.ones((8, 8), bool))
+  np.testing.assert_array_equal(inputs["attention_mask"], same & causal)
+  np.testing.assert_array_equal(inputs["swa_mask"], same & window)
+  plain = build(_indexed(prefix), _mesh()).train
+  with contextlib.closing(iter(plain)) as iterator:
+    inputs = plain.model_inputs(next(iterator))
+  assert "attention_mask" not in inputs and "swa_mask" not in inputs
+
+
 def test_debug_check_dataset_logs(prefix, capsys, monkeypatch):
   monkeypatch.setattr(logging.getLogger(), "handlers", [])
   try:

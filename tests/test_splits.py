@@ -46,6 +46,9 @@ def test_bounds_of_written_out_splits(split, count, expected):
     ("0,0,0", r"positive sum, got '0,0,0'"),
     ("", r"positive sum, got ''"),
     ("all", r"positive sum, got 'all'"),
+    ("9" * 400, r"more than a float holds, got '9999.*only their proportions"),
+    ("1," + "9" * 400, r"more than a float holds, got '1,9999"),
+    (98, r"A split is a string such as .* got 98\."),
   ],
 )
 def test_splits_that_cannot_be_read_are_refused(split, message):

@@ -41,6 +41,14 @@ def test_the_tokenizer_decides():
   )
 
 
+@pytest.mark.parametrize("name", ["eod_id", "pad_id"])
+def test_ids_lie_in_the_vocabulary(name):
+  with pytest.raises(
+    ValueError, match=rf"^{name} is 9, outside the vocabulary of vocab_size=9"
+  ):
+    _resolve(vocab_size=9, **{name: 9})
+
+
 @pytest.mark.parametrize("special", ["eod_id", "bos_id", "eos_id"])
 def test_padding_that_is_another_special_id_may_stand_in_text(special):
   shared = dataclasses.replace(_INFO, pad_id=getattr(_INFO, special))

@@ -179,6 +179,15 @@ def test_dtype_for_a_vocabulary(vocab_size, name):
   assert dtype_for_vocabulary(vocab_size).name == name
 
 
+@pytest.mark.parametrize("dtype", [None, "uint32", "text", object()])
+def test_a_dtype_without_a_code_leaves_nothing(tmp_path, dtype):
+  with pytest.raises(
+    ValueError, match=r"^dtype .* has no code in the \.idx format; use one of"
+  ):
+    IndexedWriter(tmp_path / "pair", dtype=dtype)
+  assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("dtype", ["int32", np.int32, np.dtype(">i4")])
 def test_dtype_by_any_name(tmp_path, dtype):
   with IndexedWriter(tmp_path / "pair", dtype=dtype) as writer:
