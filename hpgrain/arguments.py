@@ -51,3 +51,17 @@ def row_numbers(rows: np.ndarray | Sequence[int] | int) -> np.ndarray:
   if array.size and array.max() > MAX_ROW:
     raise IndexError(f"Rows end at 2^62, got row {array.max()}.")
   return np.ascontiguousarray(array, np.int64)
+
+
+def kernel_rows(rows: np.ndarray | Sequence[int] | int) -> np.ndarray:
+  """Returns row numbers as int64[n] for a kernel that checks them itself.
+
+  Checking an array costs as much as finding its rows, so one that is int64
+  already goes as it is.
+
+  Raises:
+    As `row_numbers`, for anything else.
+  """
+  if isinstance(rows, np.ndarray) and rows.dtype == np.int64:
+    return rows
+  return row_numbers(rows)

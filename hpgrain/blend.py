@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from hpgrain import _kernels
-from hpgrain.arguments import row_numbers
+from hpgrain.arguments import kernel_rows
 
 # Weights become integers of about this sum, so that 7:3 and .7:.3 are alike.
 _SCALE = 1 << 40
@@ -153,7 +153,7 @@ class StableBlend:
 
   def locate(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (source int32[n], k int64[n]) of blend rows int64[n]."""
-    leaf, k = self._tree.locate(row_numbers(positions))
+    leaf, k = self._tree.locate(kernel_rows(positions))
     if len(self._sources) == self.num_sources:
       return leaf, k
     return self._sources[leaf], k

@@ -18,7 +18,7 @@ import grain
 import numpy as np
 
 from hpgrain import _kernels, gather
-from hpgrain.arguments import integer, row_numbers
+from hpgrain.arguments import integer, kernel_rows, row_numbers
 from hpgrain.corpus import Corpus, choose_split, span_tokens, too_small
 from hpgrain.order import permutation_key
 from hpgrain.records import RowPlans, Segments
@@ -200,8 +200,7 @@ class GPTSamples(grain.MapDataset):
       ValueError: for a split too small for one row, or sequences that do not
         lie back to back.
     """
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.int64:
-      rows = row_numbers(rows)
+    rows = kernel_rows(rows)
     if not self.rows_per_epoch:
       raise ValueError(
         too_small(

@@ -20,6 +20,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from hpgrain import checkpoint, manifest
 
+# What a checkpoint of this trainer holds.
 _ITEMS = ("model", "data", "meta")
 
 
@@ -84,7 +85,8 @@ class Saves:
       if saved.get(name) != value:
         raise ValueError(
           f"The model's {name} is {value}, but {self.path(step)} was saved"
-          f" with {saved.get(name)}. Set it back, or train into another --workdir."
+          f" with {saved.get(name)}. Set it back, or train into another"
+          " --workdir."
         )
     args = ocp.args.Composite(data=checkpoint.CheckpointRestore(batches))
     self._manager.restore(step, args=args)

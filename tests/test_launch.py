@@ -361,6 +361,11 @@ def _steps(loader):
   )
 
 
+def _strong(params):
+  """Parameters with which what is attended to matters more than rounding."""
+  return jax.tree.map(lambda x: 5 * x, params)
+
+
 def _first_losses(pair, **get_batch):
   """The summed loss of the first batch, by the eval step and the train step."""
   loader = _loader(pair, **get_batch)
@@ -370,31 +375,32 @@ def _first_losses(pair, **get_batch):
   batches.close()
   run = _steps(loader)
   state = run.init()
+  state["params"] = _strong(state["params"])
   total, count = run.evaluate(state["params"], batch)
   _, metrics = run.train(state, batch, run.stop_flags(False))
   assert count > 0
-  np.testing.assert_allclose(total / count, metrics["loss"], rtol=1e-6)
+  np.testing.assert_allclose(total / count, metrics["loss"], rtol=1e-5)
   return float(total), batch
 
 
 def test_the_loaders_masks_are_those_the_model_attends_with(pair, params):
   plain, batch = _first_losses(pair)
   dense, _ = _first_losses(pair, attention_mode="dense")
-  assert dense == pytest.approx(plain, rel=1e-6)
+  assert dense == pytest.approx(plain, rel=1e-5)
   window, _ = _first_losses(pair, sliding_window=3)
-  assert window != pytest.approx(plain, rel=1e-4)
+  assert window != pytest.approx(plain, rel=1e-3)
   both, _ = _first_losses(pair, sliding_window=3, attention_mode="dense")
-  assert both == pytest.approx(window, rel=1e-6)
+  assert both == pytest.approx(window, rel=1e-5)
   reference, _ = _first_losses(pair, sliding_window=2, window_keys="reference")
-  assert reference == pytest.approx(window, rel=1e-6)
+  assert reference == pytest.approx(window, rel=1e-5)
   inputs = hpgrain.model_inputs(batch, sliding_window=3)
   expected, _ = loss_sums(
-    params,
+    _strong(params),
     inputs | hpgrain.loss_inputs(batch),
     shape=SHAPE,
     labels_are_shifted=True,
   )
-  assert window == pytest.approx(float(expected), rel=1e-6)
+  assert window == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_checkpoint_remembers_the_keys_that_a_query_saw():
