@@ -62,7 +62,9 @@ def test_every_config_loads_and_is_valid(path, arg):
 def test_every_config_has_its_command_on_top(path):
   docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
   # The quick start in the folder that README has.
-  workdir = "/tmp/hpgrain" if path.stem == "quickstart" else "/tmp/run"
+  workdir = "/tmp/hpgrain"
+  if path.stem != "quickstart":
+    workdir += f"_{path.stem}"
   command = (
     f"python launch/train.py --config=configs/{path.name} --workdir={workdir}"
   )
