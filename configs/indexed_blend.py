@@ -2,7 +2,7 @@ r"""Two named sources by weight, for as long as neither must be repeated.
 
 Command to run:
 
-python launch/train.py --config=configs/indexed_blend.py --workdir=/tmp/hpgrain_indexed_blend
+python launch/train.py --config=configs/indexed_blend.py --workdir=/tmp/blend
 
 Other weights:
 

@@ -2,7 +2,7 @@ r"""Rows cut from documents of any length, one source.
 
 Command to run:
 
-python launch/train.py --config=configs/indexed_documents.py --workdir=/tmp/hpgrain_indexed_documents
+python launch/train.py --config=configs/indexed_documents.py --workdir=/tmp/docs
 
 With files of your own, and their tokenizer:
 

@@ -2,7 +2,7 @@ r"""Records that were cut to the row's length when they were prepared.
 
 Command to run:
 
-python launch/train.py --config=configs/indexed_precut.py --workdir=/tmp/hpgrain_indexed_precut
+python launch/train.py --config=configs/indexed_precut.py --workdir=/tmp/precut
 
 The records are those of `offline_preparation --pack-to-seq-len 256`: 257
 tokens each, so `seq_length` is no choice here.

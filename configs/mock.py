@@ -2,7 +2,7 @@ r"""Made-up rows: the whole way to the devices without a file.
 
 Command to run:
 
-python launch/train.py --config=configs/mock.py --workdir=/tmp/hpgrain_mock
+python launch/train.py --config=configs/mock.py --workdir=/tmp/mock
 """
 
 import ml_collections as mlc

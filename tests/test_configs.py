@@ -61,10 +61,14 @@ def test_every_config_loads_and_is_valid(path, arg):
 @pytest.mark.parametrize("path", _CONFIGS, ids=lambda path: path.stem)
 def test_every_config_has_its_command_on_top(path):
   docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-  # The quick start in the folder that README has.
-  workdir = "/tmp/hpgrain"
-  if path.stem != "quickstart":
-    workdir += f"_{path.stem}"
+  # A folder each: two configs do not resume each other's runs.
+  workdir = {
+    "quickstart": "/tmp/hpgrain",
+    "indexed_blend": "/tmp/blend",
+    "indexed_documents": "/tmp/docs",
+    "indexed_precut": "/tmp/precut",
+    "mock": "/tmp/mock",
+  }[path.stem]
   command = (
     f"python launch/train.py --config=configs/{path.name} --workdir={workdir}"
   )
