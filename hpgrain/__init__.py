@@ -4,6 +4,16 @@ In the order of the flow: write and read tokenized corpora, turn documents
 into rows, build the loaders of a run, save and restore their state.
 """
 
+try:
+  from hpgrain import _kernels as _kernels
+except ImportError as error:
+  # A clone's folder stands before an installed package on the path.
+  raise ImportError(
+    f"hpgrain's C++ kernels are not built for {__path__[0]}: run"
+    " `pip install -e .` in the clone it belongs to, or start Python in another"
+    f" folder to use an installed hpgrain. ({error})"
+  ) from error
+
 from hpgrain import checkpoint as checkpoint
 from hpgrain import index as index
 from hpgrain.batch import loss_inputs as loss_inputs

@@ -63,7 +63,8 @@ KEYS: tuple[Key, ...] = (
         minimum=1),
     Key("train_iters", int, 1000, "Optimizer steps of the run.", minimum=1),
     Key("train_samples", int, None,
-        "Rows of the run, for orders that depend on it; `stable` does not.",
+        "Refused: rows of the run, for orders that depend on it, and"
+        " `stable` does not.",
         minimum=1),
     Key("eval_iters", int, 10,
         "Most batches of one evaluation; 0 turns evaluation off.", minimum=0),
@@ -96,7 +97,7 @@ KEYS: tuple[Key, ...] = (
   ),
   *_section("model_assets",
     Key("chat_template", str, None,
-        "A chat template; indexed data has none to apply."),
+        "A chat template; refused, since indexed data has no chats."),
   ),
   *_section("dataset",
     Key("kind", str, "indexed", "What the data is.", legal=("indexed",),
@@ -131,7 +132,8 @@ KEYS: tuple[Key, ...] = (
         "The masks of Megatron's loader in every row.", legal=(False,),
         refused={True: "the batch carries these fields already "
                        "(loss_mask, position_ids, segment_ids)"}),
-    Key("data_cache_path", str, None, "Folder of index caches."),
+    Key("data_cache_path", str, None,
+        "Folder of index caches; `stable` has no index to cache."),
     Key("data_index_cache", bool, None,
         "Known to the reference; has no meaning here."),
     Key("contiguous", bool, True,

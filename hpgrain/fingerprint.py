@@ -115,7 +115,8 @@ def check(
     "This state was saved by a pipeline that makes other rows. These parts"
     " differ:\n" + "\n".join(lines) + "\nRestore with the configuration and"
     " data of the saved run, or start a new run in another folder. (Process"
-    " count, mesh, batch size, prefetch and moved paths may differ.)"
+    " count, mesh, batch size, prefetch and folders may differ; a file of"
+    " another name keeps its rows under the saved one, given as `name`.)"
   )
 
 

@@ -151,7 +151,8 @@ def _with_rows(
     samples.plan(0)
   _log.warning(
     "Split %s has a weight but too little data for one row; there is no"
-    " loader for it.",
+    " loader for it. Give it a larger share in dataset.data_config.split, or"
+    " none.",
     name,
   )
   return None

@@ -87,8 +87,8 @@ def make_mesh(
   if math.prod(shape) != len(devices):
     raise ValueError(
       f"A mesh of {dict(zip(axes, shape))} does not use the"
-      f" {len(devices)} devices exactly once; the sizes must multiply to"
-      f" {len(devices)}."
+      f" {len(devices)} devices exactly once; the sizes (config.mesh) must"
+      f" multiply to {len(devices)}, or one of them be -1 to take the rest."
     )
   # jax.make_mesh would choose Explicit axes; a loader leaves types to `jit`.
   return Mesh(
@@ -168,7 +168,7 @@ def batch_layout(
       raise ValueError(
         f"{count} {what} of a batch ({key}) do not divide over {parts} parts"
         f" of the mesh {dict(sharding.mesh.shape)} (spec {sharding.spec}); use"
-        f" a multiple of {parts}."
+        f" a multiple of {parts}, or other sizes in config.mesh."
       )
   shape = (num_rows, num_positions)
   indices = sharding.devices_indices_map(shape)

@@ -129,6 +129,10 @@ def main(argv: Sequence[str]) -> int:
   if len(argv) != 3:
     print(f"usage: python {argv[0]} A/digests.jsonl B/digests.jsonl")
     return 2
+  for path in argv[1:]:
+    if not Path(path).is_file():
+      print(f"{path} is no file; a run writes one with --log_batch_digest")
+      return 2
   (a, repeated_a), (b, repeated_b) = (read_rows([path]) for path in argv[1:])
   both = a.keys() & b.keys()
   different = sorted(row for row in both if a[row] != b[row])

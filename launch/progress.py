@@ -46,6 +46,9 @@ class Progress:
     self._interval = interval
     self._pending: tuple[int, int, Mapping[str, jax.Array], str] | None = None
     self._first = True
+    # Whether the last finished step was logged, and what to log of it.
+    self._logged = True
+    self._last = (0, "")
     self._begin_interval()
 
   def add(
@@ -81,11 +84,20 @@ class Progress:
         " Lower optimizer.learning_rate, lengthen optimizer.warmup or set"
         " optimizer.clip; the last checkpoint is from before this step."
       )
-    if step % self._interval == 0:
+    self._logged = step % self._interval == 0
+    if self._logged:
       self._log(rows, digest)
+    self._last = (rows, digest)
     if self._first or step % self._interval == 0:
       self._begin_interval()
     self._first = False
+
+  def finish_run(self) -> None:
+    """Finishes the last step, and logs it whatever the interval."""
+    self.finish()
+    if not self._logged:
+      self._log(*self._last)
+      self._logged = True
 
   def evaluated(self, loss: float, tokens: int) -> None:
     """Logs an evaluation after the last finished step."""

@@ -30,7 +30,7 @@ class StepTimes:
     if importlib.util.find_spec("matplotlib") is None:
       raise ModuleNotFoundError(
         "--profile draws a picture with matplotlib, which is not installed."
-        ' Install the extra "plots": pip install "hpgrain[plots]".'
+        ' Install the extra "plots": pip install ".[plots]" in the clone.'
       )
     self._folder = Path(folder)
     self._folder.mkdir(parents=True, exist_ok=True)

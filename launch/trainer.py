@@ -81,8 +81,9 @@ def train(
       checkpoints.restore_data(first, batches)
     if first >= config.training.train_iters:
       say(
-        f"nothing left to do: {checkpoints.path(first)} is the end of the run"
-        f" (training.train_iters={config.training.train_iters})"
+        f"nothing left to do: {checkpoints.path(first)} is saved, and"
+        f" training.train_iters is {config.training.train_iters}. Raise it to"
+        " go on, or start another run in another --workdir."
       )
       return
     if first:
@@ -220,6 +221,7 @@ class _Loop:
     if step == first:
       say("nothing left to do: the data has no batch after the last checkpoint")
       return
+    log.finish_run()
     if saved != step:
       saved = self._save(step, state)
     if log.stop and step < training.train_iters:

@@ -8,6 +8,7 @@ from corpora import write_pair
 
 from hpgrain import GPTSamples, MockSamples, index
 from hpgrain.order import permutation_key, permute
+from hpgrain.splits import split_bounds
 
 _DOC = (Path(__file__).parents[1] / "docs/orders.md").read_text("utf-8")
 
@@ -27,6 +28,12 @@ def test_the_documents_blocks_are_all_checked():
 def test_keys_are_the_documents():
   for seed, name, epoch, expected in _vectors("key"):
     assert permutation_key(seed, name, epoch).hex() == expected
+
+
+def test_splits_are_the_documents():
+  for split, count, expected in _vectors("split"):
+    found = [bounds and list(bounds) for bounds in split_bounds(split, count)]
+    assert found == expected
 
 
 def test_permutations_are_the_documents():

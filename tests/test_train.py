@@ -214,7 +214,10 @@ def test_a_finished_run_has_nothing_left_to_do(folder, whole):
   before = {path: path.stat().st_mtime_ns for path in whole.rglob("*.jsonl")}
   run = finish(folder, "whole")
   assert "nothing left to do" in run.output()
-  assert f"checkpoints/{STEPS} is the end of the run" in run.output()
+  assert (
+    f"checkpoints/{STEPS} is saved, and training.train_iters is {STEPS}"
+    in run.output()
+  )
   assert before == {
     path: path.stat().st_mtime_ns for path in whole.rglob("*.jsonl")
   }

@@ -174,10 +174,16 @@ def _open(path: str, prefix: str) -> int:
   try:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
   except FileNotFoundError:
+    likely = f"{prefix}_text_document"
+    advice = (
+      f"Did you mean {likely!r}? offline_preparation adds the key to a prefix."
+      if Path(f"{likely}.idx").exists()
+      else "Check the prefix, or write the pair first."
+    )
     raise FileNotFoundError(
       f"{path} does not exist. A corpus is a pair of files and is named by "
       f"what their paths share: {prefix!r} stands for {prefix}.idx and "
-      f"{prefix}.bin. Check the prefix, or write the pair first."
+      f"{prefix}.bin. {advice}"
     ) from None
 
 

@@ -116,7 +116,7 @@ def _make(root: Path, max_bytes: int, stdlib: Path) -> None:
         json.dump({"path": path, "text": text}, file, ensure_ascii=False)
         file.write("\n")
     say(f"{name}.jsonl: {len(documents):,} documents")
-  say(f"{split.skipped} files were skipped: not UTF-8, or not readable")
+  say(f"files left out, not UTF-8 or not readable: {split.skipped}")
 
   train_tokenizer(split, partial / "tokenizer")
   say("tokenizer/: a byte-level BPE, trained")
