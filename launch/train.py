@@ -86,7 +86,9 @@ _LOG_DIGESTS = flags.DEFINE_bool(
 _PROFILE = flags.DEFINE_string(
   "profile",
   None,
-  "Folder for the time of every stage of every step, as JSON and a picture."
+  "Folder for the time of every stage of every step, as JSON and a picture"
+  " (needs the extra `plots`): plan (which pieces), read (tokens and fields),"
+  " place (on devices), all behind the run, then wait (for the batch) and step."
   " Each step is then waited for, which costs a little speed.",
 )
 

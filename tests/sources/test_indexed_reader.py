@@ -522,3 +522,9 @@ def test_kernels_read_the_same_pair(pair, tmp_path, mmap):
   other[0]
   assert reader.token_file() is not file
   assert file.num_sequences == 3
+
+
+def test_a_prefix_without_the_key_that_preparation_adds_is_recognised(tmp_path):
+  write_pair(tmp_path / "a_text_document", [[[1, 2]]])
+  with pytest.raises(FileNotFoundError, match=r"Did you mean '.*/a_text_doc"):
+    IndexedReader(tmp_path / "a")
