@@ -105,13 +105,7 @@ def read_rows(
       out,
     )
   except (IndexError, OSError) as error:
-    # The kernel knows a source by number, and a file not at all.
-    kind = ValueError if isinstance(error, IndexError) else OSError
-    paths = ", ".join(sources[i].path for i in used[:4])
-    raise kind(
-      f"{paths}: {str(error).rstrip('.')}. The .bin does not hold what the"
-      " .idx promises: was it changed or cut short after it was opened?"
-    ) from error
+    raise _with_paths(error, sources, used) from error
   if piece >= 0:
     row = np.searchsorted(plans.row_splits, piece, side="right") - 1
     before = plans.length[plans.row_splits[row] : piece].sum()
@@ -136,15 +130,30 @@ def find_token(
     stands, ascending.
   """
   used, files = _files(plans, sources)
-  return _kernels.find_id(
-    plans.row_splits,
-    plans.source,
-    plans.sequence,
-    plans.offset,
-    plans.length,
-    used,
-    files,
-    token,
+  try:
+    return _kernels.find_id(
+      plans.row_splits,
+      plans.source,
+      plans.sequence,
+      plans.offset,
+      plans.length,
+      used,
+      files,
+      token,
+    )
+  except (IndexError, OSError) as error:
+    raise _with_paths(error, sources, used) from error
+
+
+def _with_paths(
+  error: IndexError | OSError, sources: Sequence[TokenSource], used: np.ndarray
+) -> ValueError | OSError:
+  """Returns the error with paths: kernels know sources by number alone."""
+  kind = ValueError if isinstance(error, IndexError) else OSError
+  paths = ", ".join(sources[i].path for i in used[:4])
+  return kind(
+    f"{paths}: {str(error).rstrip('.')}. The .bin does not hold what the .idx"
+    " promises: was it changed or cut short after it was opened?"
   )
 
 

@@ -1,4 +1,5 @@
 import itertools
+import os
 import random
 
 import grain
@@ -7,7 +8,7 @@ import pytest
 import reference
 from corpora import random_records, write_pair
 
-from hpgrain import PrecutSamples
+from hpgrain import IndexedReader, PrecutSamples
 from hpgrain.indexed_dataset import build_indexed_text_dataset
 
 # 9 ends a document. Records of 4 + 1 tokens.
@@ -246,3 +247,14 @@ def test_splits_are_of_records(tmp_path):
     for part in (train, valid, test)
   ]
   assert parts == [[0, 1, 2, 3, 4, 5, 6], [7, 8], [9]]
+
+
+def test_a_file_cut_short_after_opening_is_named(tmp_path):
+  prefix = write_pair(tmp_path / "a", [[[1, 9, 2, 3, 4]]] * 3)
+  reader = IndexedReader(prefix, mmap=False)
+  samples = PrecutSamples(reader, seq_length=4, seed=0, shuffle=False, eod_id=9)
+  plans = samples.plan_rows([2])
+  os.truncate(f"{prefix}.bin", 24)
+  for look in (samples.read, samples.segments):
+    with pytest.raises(OSError, match=r"/a: .*cut short after it was opened"):
+      look(plans)
