@@ -199,7 +199,7 @@ class BlendSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(row_numbers([operator.index(index)]))
+    return self.plan_rows([operator.index(index)])
 
   def plan_rows(self, rows: np.ndarray | Sequence[int]) -> RowPlans:
     """Plans many rows in one go, reading no token.

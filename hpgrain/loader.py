@@ -207,8 +207,9 @@ class LoaderIterator(grain.DatasetIterator):
         f" {state['version']!r}."
       )
     fingerprint.check(state["fingerprint"], self.parts, saved_parts)
-    rows = state["rows"]
-    integer("A loader state's rows", rows, minimum=0, maximum=MAX_ROW)
+    rows = integer(
+      "A loader state's rows", state["rows"], minimum=0, maximum=MAX_ROW
+    )
     if self._spec.first_row:
       raise ValueError(
         f"dataloader.consumed_samples is {self._spec.first_row}, but a state"

@@ -96,7 +96,7 @@ class MockSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(row_numbers([operator.index(index)]))
+    return self.plan_rows([operator.index(index)])
 
   def plan_rows(
     self, rows: np.ndarray | Sequence[int], *, source: int = 0

@@ -18,7 +18,7 @@ import grain
 import numpy as np
 
 from hpgrain import _kernels, gather
-from hpgrain.arguments import integer, kernel_rows, row_numbers
+from hpgrain.arguments import integer, kernel_rows
 from hpgrain.corpus import Corpus, choose_split, span_tokens, too_small
 from hpgrain.order import permutation_key
 from hpgrain.records import RowPlans, Segments
@@ -180,7 +180,7 @@ class GPTSamples(grain.MapDataset):
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
-    return self.plan_rows(row_numbers([operator.index(index)]))
+    return self.plan_rows([operator.index(index)])
 
   def plan_rows(
     self, rows: np.ndarray | Sequence[int], *, source: int = 0

@@ -253,6 +253,13 @@ def test_a_state_that_is_none_is_refused(prefix, change, message):
   iterator.close()
 
 
+def test_a_numpy_row_number_restores_to_a_state_of_json(prefix):
+  iterator = iter(_loader(_samples(prefix)))
+  iterator.set_state(iterator.get_state() | {"rows": np.int64(3)})
+  assert json.loads(json.dumps(iterator.get_state()))["rows"] == 3
+  iterator.close()
+
+
 def test_a_state_of_other_rows_names_what_differs(prefix):
   state = iter(_loader(_samples(prefix))).get_state()
   other = iter(
