@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.h"
 #include "blend_tree.h"
 #include "errors.h"
 #include "feistel.h"
@@ -20,6 +21,7 @@
 #include "find_id.h"
 #include "gather.h"
 #include "numpy_arrays.h"
+#include "open_file.h"
 #include "row_plans.h"
 #include "stable_rows.h"
 #include "token_file.h"
@@ -28,8 +30,6 @@ namespace py = pybind11;
 
 namespace hpgrain {
 namespace {
-
-using Unlocked = py::gil_scoped_release;
 
 using PlanTuple = std::tuple<Array<int64_t>, Array<int32_t>, Array<int64_t>,
                              Array<int64_t>, Array<int32_t>, Array<bool>>;
@@ -40,15 +40,6 @@ int64_t Width(int64_t begin, int64_t end) {
                  ") is no range of positions.");
   }
   return end - begin;
-}
-
-py::tuple ToTuple(RowPlans&& plans) {
-  return py::make_tuple(ToArray<int64_t>(std::move(plans.row_splits)),
-                        ToArray<int32_t>(std::move(plans.source)),
-                        ToArray<int64_t>(std::move(plans.sequence)),
-                        ToArray<int64_t>(std::move(plans.offset)),
-                        ToArray<int32_t>(std::move(plans.length)),
-                        ToArray<bool>(std::move(plans.boundary)));
 }
 
 RowPlansView View(const Array<int64_t>& row_splits,
@@ -66,12 +57,6 @@ Key ToKey(const py::bytes& key) {
   }
   return KeyFromBytes(reinterpret_cast<const uint8_t*>(bytes.data()));
 }
-
-// The pair's arrays and what keeps their memory alive.
-struct OpenFile {
-  TokenFile file;
-  std::vector<py::object> owners;
-};
 
 using OpenFiles = std::vector<std::shared_ptr<OpenFile>>;
 
@@ -400,6 +385,8 @@ PYBIND11_MODULE(_kernels, m) {
         arg("reset_attention_mask"), arg("input_ids"), arg("labels"),
         arg("position_ids"), arg("segment_ids"), arg("loss_mask"),
         "Fills the first rows of the five fields, each [rows, end - begin].");
+  BindMegatron(m);
+  BindBlendIndex(m);
 }
 
 }  // namespace hpgrain

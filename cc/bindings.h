@@ -1,0 +1,18 @@
+// What the parts of the Python module put into it.
+
+#ifndef HPGRAIN_BINDINGS_H_
+#define HPGRAIN_BINDINGS_H_
+
+#include <pybind11/pybind11.h>
+
+namespace hpgrain {
+
+// Megatron's order: its shuffle, its sample index, plans of its samples.
+void BindMegatron(pybind11::module_& m);
+
+// Megatron's blend: which source stands at each position, as arrays.
+void BindBlendIndex(pybind11::module_& m);
+
+}  // namespace hpgrain
+
+#endif  // HPGRAIN_BINDINGS_H_
