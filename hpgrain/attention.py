@@ -24,6 +24,27 @@ def attention_mask(segment_ids: jax.Array) -> jax.Array:
   return (same & causal)[:, None]
 
 
+def ltor_attention_mask(segment_ids: jax.Array) -> jax.Array:
+  """Returns Megatron's mask of packed rows: True where `attention_mask` hides.
+
+  Megatron knows no padding of its own: a short row's padding goes on with the
+  row's last document and sees it, and so it does here. (Where that document's
+  end-of-document id is the row's last token, Megatron lets the padding see
+  itself alone, which segment ids cannot tell. No loss and no token depends on
+  it.) A row that is padding throughout gets the causal mask.
+
+  Args:
+    segment_ids: int32[rows, S], 0 = padding at a row's end, whole rows in
+      order. One segment a row gives the mask of reset_attention_mask=False.
+
+  Returns:
+    bool[rows, 1, S, S], indexed [row, head, query, key]; True = masked.
+  """
+  # Segments count up within a row, so its last document is the greatest.
+  last = segment_ids.max(axis=-1, keepdims=True)
+  return ~attention_mask(jnp.where(segment_ids == 0, last, segment_ids))
+
+
 def sliding_window_mask(
   segment_ids: jax.Array, *, window: int, window_keys: str = "inclusive"
 ) -> jax.Array:

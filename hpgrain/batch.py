@@ -169,8 +169,8 @@ class AttentionOptions:
   """Which masks `model_inputs` adds; what rows are does not depend on them.
 
   Attributes:
-    attention_mode: "segment_ids" for kernels that take segments, or "dense"
-      to add `attention_mask`.
+    attention_mode: "segment_ids" for kernels that take segments, "dense" to
+      add `attention_mask`, "ltor" to add Megatron's, True where masked.
     sliding_window: how many keys a query sees in `swa_mask`; None adds none.
     window_keys: "inclusive" counts the query's own key, "reference" does not.
   """
@@ -180,9 +180,9 @@ class AttentionOptions:
   window_keys: str = "inclusive"
 
   def __post_init__(self) -> None:
-    if self.attention_mode not in ("segment_ids", "dense"):
+    if self.attention_mode not in ("segment_ids", "dense", "ltor"):
       raise ValueError(
-        'attention_mode must be "segment_ids" or "dense", got'
+        'attention_mode must be "segment_ids", "dense" or "ltor", got'
         f" {self.attention_mode!r}."
       )
 
@@ -199,7 +199,8 @@ def model_inputs(
   Returns:
     input_ids, labels, position_ids and segment_ids as they are; with
     attention_mode="dense" `attention_mask`, with a sliding_window `swa_mask`,
-    each bool[rows, 1, S, S], True = may attend.
+    each bool[rows, 1, S, S], True = may attend. With "ltor" `attention_mask`
+    is Megatron's: True = masked.
 
   Raises:
     ValueError: for an option there is none of.
@@ -209,6 +210,8 @@ def model_inputs(
   inputs = {name: batch[name] for name in names}
   if chosen.attention_mode == "dense":
     inputs["attention_mask"] = attention.attention_mask(batch[SEGMENT_IDS])
+  elif chosen.attention_mode == "ltor":
+    inputs["attention_mask"] = attention.ltor_attention_mask(batch[SEGMENT_IDS])
   if chosen.sliding_window is not None:
     inputs["swa_mask"] = attention.sliding_window_mask(
       batch[SEGMENT_IDS],

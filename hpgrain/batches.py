@@ -114,6 +114,7 @@ class BatchSpec:
     options: how fields are made.
     first_row: the row a fresh iterator begins with.
     end_row: the first row there is none of; None = endless.
+    epochs: how many of the samples' epochs end there; None = not said so.
     pad_last: whether rows left at the end fill a last batch with padding;
       otherwise they are dropped.
   """
@@ -123,7 +124,17 @@ class BatchSpec:
   options: FieldOptions
   first_row: int = 0
   end_row: int | None = None
+  epochs: int | None = None
   pad_last: bool = False
+
+  def with_num_samples(self, num_samples: int | None) -> "BatchSpec":
+    """Returns the same batches of rows in Megatron's order for so many."""
+    samples: Any = self.samples
+    samples = samples.with_num_samples(num_samples)
+    end_row = self.end_row
+    if self.epochs is not None:
+      end_row = samples.num_rows(self.epochs)
+    return dataclasses.replace(self, samples=samples, end_row=end_row)
 
 
 class _BatchIterator(grain.DatasetIterator):

@@ -36,8 +36,8 @@ from hpgrain.arguments import kernel_rows
 _SCALE = 1 << 40
 
 
-def _scaled(weights: Sequence[float]) -> list[int]:
-  """Returns round(w * 2^40 / sum) for each weight, exactly, half to even."""
+def check_weights(weights: Sequence[float]) -> None:
+  """Raises ValueError unless every weight is a positive, finite number."""
   if len(weights) == 0:
     raise ValueError("A blend needs at least one weight, got none.")
   for i, weight in enumerate(weights):
@@ -50,6 +50,11 @@ def _scaled(weights: Sequence[float]) -> list[int]:
         f"Blend weights must be positive and finite; source {i} has"
         f" {weight!r}. Leave a source out instead of giving it no weight."
       )
+
+
+def _scaled(weights: Sequence[float]) -> list[int]:
+  """Returns round(w * 2^40 / sum) for each weight, exactly, half to even."""
+  check_weights(weights)
   scaled = _shares(weights)
   for i, weight in enumerate(scaled):
     if weight == 0:
@@ -266,9 +271,8 @@ class Repeated:
   becomes row e * size + k of its source.
   """
 
-  def __init__(
-    self, pattern: StableBlend | RoundRobin | InOrder, sizes: Sequence[int]
-  ):
+  def __init__(self, pattern: Any, sizes: Sequence[int]):
+    """Holds a pattern of `sum(sizes)` rows, `sizes[i]` of source i."""
     self._pattern = pattern
     self._sizes = np.asarray(sizes, np.int64)
     self._epoch = int(self._sizes.sum())

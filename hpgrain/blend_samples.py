@@ -1,6 +1,6 @@
 """Rows of several sources in, one sequence of rows out.
 
-A pattern (`blend`) says which source fills row g and which of its rows; each
+A mix (`mixes`) says which source fills row g and which of its rows; each
 source plans its own, and the plans are merged back into the order asked for.
 """
 
@@ -12,8 +12,10 @@ from typing import Any
 import grain
 import numpy as np
 
-from hpgrain import _kernels, blend, gather
+from hpgrain import _kernels
 from hpgrain.arguments import row_numbers
+from hpgrain.megatron_blend import MegatronMix
+from hpgrain.mixes import Mix, Pattern, SimpleMix, StableMix
 from hpgrain.precut import PrecutSamples
 from hpgrain.records import DATASET_ID, RowPlans, Segments
 from hpgrain.samples import GPTSamples
@@ -32,6 +34,7 @@ class BlendSamples(grain.MapDataset):
     *,
     weights: Sequence[float] | None = None,
     simple_blend: str = "no",
+    mix: Mix | None = None,
   ):
     """Holds the members.
 
@@ -41,6 +44,7 @@ class BlendSamples(grain.MapDataset):
         epoch.
       simple_blend: "no" by weights, "inter" round robin, "intra" one member
         after the other.
+      mix: another way for them to take turns, in place of both.
 
     Raises:
       ValueError: for no members, a wrong number of weights, an illegal one,
@@ -65,16 +69,19 @@ class BlendSamples(grain.MapDataset):
           f"A blend needs one weight a source, got {len(weights)} weights for"
           f" {len(members)} sources."
         )
-    self.members = tuple(members)
-    self._weighted = None if weights is None else blend.StableBlend(weights)
-    self._simple_blend = simple_blend
+    self._given = tuple(members)
+    if mix is None:
+      mix = StableMix(weights)
+      if simple_blend != "no":
+        mix = SimpleMix(simple_blend)
+    self._mix: Mix = mix
 
   @functools.cached_property
   def _checked(self) -> tuple[Any, ...]:
     """The members; the first look opens them and checks that they agree."""
-    first = self.members[0]
+    first = self._given[0]
     seen: dict[str, int] = {}
-    for i, member in enumerate(self.members):
+    for i, member in enumerate(self._given):
       for key, value in _common(first).items():
         if _common(member).get(key) != value:
           raise ValueError(
@@ -88,7 +95,12 @@ class BlendSamples(grain.MapDataset):
           " rows would share an order. Give each its own name:"
           f' {{"path": ..., "name": "{name}-{i}"}}.'
         )
-    return self.members
+    return self._given
+
+  @functools.cached_property
+  def members(self) -> tuple[Any, ...]:
+    """The sources, opened, as large as the blend needs them."""
+    return self._mix.fit(self._checked)
 
   @property
   def _first(self) -> Any:
@@ -121,25 +133,16 @@ class BlendSamples(grain.MapDataset):
   @property
   def _drawn_from_all(self) -> bool:
     """Whether every source that the blend draws from has a row to give."""
-    if self._weighted is None:
+    if self._mix.weights is None:
       return any(self._sizes)
     return all(self._sizes)
 
   @functools.cached_property
-  def _pattern(self) -> Any:
-    sizes = self._sizes
+  def _pattern(self) -> Pattern:
     if not self._drawn_from_all:
       # A member that has no row says why.
-      self.members[sizes.index(0)].plan(0)
-    if self._weighted is not None:
-      return self._weighted
-    if self._simple_blend == "inter":
-      pattern: Any = blend.RoundRobin(sizes)
-    elif self._simple_blend == "intra":
-      pattern = blend.InOrder(sizes)
-    else:
-      pattern = blend.StableBlend.from_counts(sizes)
-    return blend.Repeated(pattern, sizes)
+      self._checked[self._sizes.index(0)].plan(0)
+    return self._mix.pattern(self._sizes)
 
   def __len__(self) -> int:
     """Rows of one epoch; with weights, until the first source would repeat."""
@@ -154,20 +157,17 @@ class BlendSamples(grain.MapDataset):
     if isinstance(index, slice):
       return self.slice(index)
     plan = self.plan(index)
-    row = gather.row_fields(self.read(plan)[0], plan, self.extra)
+    row = self._first.row_fields(self.read(plan)[0], plan)
     return {**row, DATASET_ID: plan.source[0]}
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
-    weighted = self._weighted
     return {
       **self._first.settings,
       "kind": f"blend of {self._first.settings['kind']}",
       "sources": [source.identity for source in self.sources],
-      # As the blend takes them, so that 7:3 and .7:.3 are alike.
-      "weights": None if weighted is None else weighted.weights,
-      "simple_blend": self._simple_blend,
+      **self._mix.identity,
     }
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
@@ -186,16 +186,42 @@ class BlendSamples(grain.MapDataset):
   def end(self, epochs: int) -> tuple[int, int | None]:
     """Returns (rows, source): how many there are, and who ends the blend.
 
-    The source is None without weights, where all end together. A blend that
-    would draw from a source without rows has none.
+    The source is None where all end together. A blend that would draw from a
+    source without rows has none.
     """
-    if self._weighted is None or not self._drawn_from_all:
-      return sum(self._sizes) * epochs * self._drawn_from_all, None
-    ends = [
-      (self._weighted.position(i, size * epochs), i)
-      for i, size in enumerate(self._sizes)
-    ]
-    return min(ends)
+    if not self._drawn_from_all:
+      return 0, None
+    return self._mix.end(self._sizes, epochs)
+
+  @property
+  def num_samples(self) -> int | None:
+    """Rows that Megatron's order was asked for; None for other orders."""
+    return getattr(self._mix, "num_samples", None)
+
+  def with_num_samples(self, num_samples: int | None) -> "BlendSamples":
+    """Returns the same blend in Megatron's order for so many rows.
+
+    Raises:
+      ValueError: if the order does not depend on a number of rows.
+    """
+    if not isinstance(self._mix, MegatronMix):
+      raise ValueError(
+        "This blend's rows do not depend on how many are asked for."
+      )
+    mix = self._mix.with_num_samples(num_samples)
+    sizes = mix.member_samples(len(self._given))
+    members = [m.with_num_samples(n) for m, n in zip(self._given, sizes)]
+    return BlendSamples(members, mix=mix)
+
+  def build_index(self, epochs: int = 1) -> None:
+    """Builds, or finds in the cache, the indices that the rows need.
+
+    Args:
+      epochs: how many, of an order that has some of its own each epoch.
+    """
+    for member in self.members:
+      member.build_index(epochs)
+    self._pattern.counts(0)
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
@@ -210,10 +236,11 @@ class BlendSamples(grain.MapDataset):
     """
     rows = row_numbers(rows)
     source, k = self._pattern.locate(rows)
+    members = self.members
     parts = []
     for i in np.unique(source):
       chosen = np.flatnonzero(source == i)
-      plan = self.members[i].plan_rows(k[chosen], source=int(i))
+      plan = members[i].plan_rows(k[chosen], source=int(i))
       parts.append((chosen, _as_tuple(plan)))
     if len(parts) == 1:
       return RowPlans(*parts[0][1])

@@ -14,7 +14,15 @@ import ml_collections as mlc
 from ml_collections import config_dict
 
 from hpgrain import config_rules
-from hpgrain.config_schema import BY_NAME, FOREIGN, KEYS, PATHS, SECTIONS, Key
+from hpgrain.config_schema import (
+  BY_NAME,
+  FOREIGN,
+  KEYS,
+  PATHS,
+  ROW_MAP,
+  SECTIONS,
+  Key,
+)
 from hpgrain.config_values import check_value
 from hpgrain.data_paths import read_entries
 from hpgrain.nearest import did_you_mean, nearest
@@ -36,7 +44,7 @@ def base_config() -> mlc.ConfigDict:
 
 
 def _default(key: Key) -> Any:
-  if key.kind == PATHS or key.aliases:
+  if key.kind in (PATHS, ROW_MAP) or key.aliases:
     # Of type `object`, a flag's text is a string unless it is a literal: both
     # `=/data/books` and `="(0.7, '/data/books', ...)"` come through.
     return config_dict.FieldReference(key.default, field_type=object)
@@ -49,7 +57,7 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
   """Returns `config` with defaults filled in, checked and frozen.
 
   `simple_blend=False` becomes "no", a set `drop_last` also sets `end_of_data`,
-  and a data path other than a string becomes a tuple of `SourceEntry`. What
+  an unset `sampler_type` becomes the one that goes with the order, and a data path other than a string becomes a tuple of `SourceEntry`. What
   this returns may be checked again.
 
   Raises:
@@ -67,10 +75,11 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
     values[name] = given[name]
   checked = mlc.FrozenConfigDict(_nest(values))
   config_rules.check_rules(checked)
-  end_of_data = config_rules.end_of_data(checked.dataloader)
-  return mlc.FrozenConfigDict(
-    _nest(values | {"dataloader.end_of_data": end_of_data})
-  )
+  completed = {
+    "dataloader.end_of_data": config_rules.end_of_data(checked.dataloader),
+    "dataloader.sampler_type": config_rules.sampler_type(checked),
+  }
+  return mlc.FrozenConfigDict(_nest(values | completed))
 
 
 def _leaves(

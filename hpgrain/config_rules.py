@@ -23,7 +23,9 @@ def check_rules(config: mlc.ConfigDict) -> None:
   _check_training(config)
   _check_paths(config.dataset)
   _check_data(config)
-  _check_end_of_data(config.dataloader)
+  _check_order(config)
+  _check_ltor(config)
+  _check_end_of_data(config)
   _check_labels(config)
   if config.model.width % config.model.heads:
     raise ValueError(
@@ -76,11 +78,81 @@ def _check_training(config: mlc.ConfigDict) -> None:
       "training.micro_batch_size must divide training.global_batch_size, got"
       f" {training.micro_batch_size} and {training.global_batch_size}."
     )
-  if training.train_samples is not None:
+  order = config.dataset.data_config.order
+  consumed = config.dataloader.consumed_samples
+  if training.train_samples is None:
+    if order == "megatron" and consumed:
+      raise ValueError(
+        f"dataloader.consumed_samples is {consumed}, so this run goes on with"
+        " rows that another began, and with order='megatron' those depend on"
+        " how many that run asked for. Say it in training.train_samples"
+        " (Megatron-LM's --train-samples, or --train-iters x"
+        " --global-batch-size)."
+      )
+    return
+  if order != "megatron":
     raise ValueError(
       f"training.train_samples is {training.train_samples}, but rows do not"
-      " depend on the run's length with dataset.data_config.order='stable'."
+      f" depend on the run's length with dataset.data_config.order={order!r}."
       " Leave it unset and say training.train_iters."
+    )
+  rows = training.train_iters * training.global_batch_size
+  if consumed + rows > training.train_samples:
+    most = (training.train_samples - consumed) // training.global_batch_size
+    raise ValueError(
+      f"training.train_iters x global_batch_size is {rows} rows from row"
+      f" {consumed} on, past training.train_samples={training.train_samples},"
+      " which order 'megatron' is made for. Lower train_iters to"
+      f" {max(most, 0)}, or start a run with more train_samples."
+    )
+
+
+def _check_order(config: mlc.ConfigDict) -> None:
+  data, dataloader = config.dataset.data_config, config.dataloader
+  if data.order != "stable":
+    for name in ("mock_data", "is_dataset_from_mr"):
+      if data[name]:
+        raise ValueError(
+          f"dataset.data_config.order={data.order!r} is of documents, and"
+          f" {name}=True has none. Leave order at 'stable'."
+        )
+  if dataloader.data_sharding is not None:
+    if sampler_type(config) == "single" and data.order == "megatron":
+      raise ValueError(
+        f"dataloader.data_sharding={dataloader.data_sharding} permutes rows,"
+        " and with order='megatron' sampler_type='single' (the default there)"
+        " reads them in index order. Set dataloader.sampler_type='cyclic', or"
+        " leave data_sharding unset."
+      )
+    if data.mock_data:
+      raise ValueError(
+        f"dataloader.data_sharding={dataloader.data_sharding} orders rows that"
+        " are read, and mock_data=True makes them up. Unset one of them."
+      )
+
+
+def _check_ltor(config: mlc.ConfigDict) -> None:
+  data, get_batch = config.dataset.data_config, config.get_batch
+  if not data.create_ltor_fields_in_dataloader:
+    return
+  if data.mock_data:
+    raise ValueError(
+      "dataset.data_config.create_ltor_fields_in_dataloader=True looks for"
+      " end-of-document ids, and mock_data=True has no documents. Unset one of"
+      " them."
+    )
+  if get_batch.attention_mode == "dense" or get_batch.sliding_window:
+    raise ValueError(
+      "dataset.data_config.create_ltor_fields_in_dataloader=True makes an"
+      " attention_mask that is True where attention is masked;"
+      " get_batch.attention_mode='dense' and get_batch.sliding_window make"
+      " masks that are True where it is allowed. Take one of the two."
+    )
+  if not get_batch.labels_are_shifted:
+    raise ValueError(
+      "dataset.data_config.create_ltor_fields_in_dataloader=True is of shifted"
+      " labels, as Megatron's loader has them. Set"
+      " get_batch.labels_are_shifted=True."
     )
 
 
@@ -154,7 +226,8 @@ def _check_data(config: mlc.ConfigDict) -> None:
         )
 
 
-def _check_end_of_data(dataloader: mlc.ConfigDict) -> None:
+def _check_end_of_data(config: mlc.ConfigDict) -> None:
+  dataloader = config.dataloader
   drop_last, end = dataloader.drop_last, dataloader.end_of_data
   if None not in (drop_last, end) and END_OF_DATA[drop_last] != end:
     raise ValueError(
@@ -162,7 +235,7 @@ def _check_end_of_data(dataloader: mlc.ConfigDict) -> None:
       f"{END_OF_DATA[drop_last]!r}, but dataloader.end_of_data is {end!r}. Set"
       " one of them."
     )
-  if dataloader.sampler_type == "single" and dataloader.epochs not in (None, 1):
+  if sampler_type(config) == "single" and dataloader.epochs not in (None, 1):
     raise ValueError(
       "dataloader.sampler_type='single' is one epoch, but dataloader.epochs is"
       f" {dataloader.epochs}. Set sampler_type='cyclic' or leave epochs unset."
@@ -183,3 +256,11 @@ def end_of_data(dataloader: mlc.ConfigDict) -> str | None:
   if dataloader.end_of_data is None:
     return END_OF_DATA.get(dataloader.drop_last)
   return dataloader.end_of_data
+
+
+def sampler_type(config: mlc.ConfigDict) -> str:
+  """Returns `dataloader.sampler_type`, or the order's own where it is unset."""
+  if config.dataloader.sampler_type is not None:
+    return config.dataloader.sampler_type
+  megatron = config.dataset.data_config.order == "megatron"
+  return "single" if megatron else "cyclic"

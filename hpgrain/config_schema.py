@@ -12,6 +12,8 @@ from typing import Any
 
 # What a value may be: a Python type, or the form that `data_paths.py` reads.
 PATHS = "paths"
+# An order of rows: a file's path or a sequence of integers.
+ROW_MAP = "row map"
 
 _INT32_MAX = 2**31 - 1
 
@@ -63,8 +65,8 @@ KEYS: tuple[Key, ...] = (
         minimum=1),
     Key("train_iters", int, 1000, "Optimizer steps of the run.", minimum=1),
     Key("train_samples", int, None,
-        "Refused: rows of the run, for orders that depend on it, and"
-        " `stable` does not.",
+        "Rows that order `megatron` is made for; unset: train_iters batches,"
+        " fixed at the first start.",
         minimum=1),
     Key("eval_iters", int, 10,
         "Most batches of one evaluation; 0 turns evaluation off.", minimum=0),
@@ -113,8 +115,10 @@ KEYS: tuple[Key, ...] = (
         maximum=_INT32_MAX - 1),
     Key("split", str, "969, 30, 1",
         "Shares of train, valid and test in `data_path`."),
-    Key("order", str, "stable", "The order of rows.", legal=("stable",),
-        refused={"megatron": _NOT_YET, "documents": _NOT_YET}),
+    Key("order", str, "stable",
+        "The order of rows: `stable` cuts documents as stored, `documents`"
+        " mixes them each epoch, `megatron` is Megatron-core's.",
+        legal=("stable", "documents", "megatron")),
     Key("mock_data", bool, False, "Made-up rows; no file is read."),
     Key("is_dataset_from_mr", bool, False,
         "The sequences are records cut to seq_length (+ 1) beforehand."),
@@ -129,11 +133,10 @@ KEYS: tuple[Key, ...] = (
     Key("drop_last_partial_validation_sequence", bool, True,
         "Drop the tail of valid and test that does not fill a row."),
     Key("create_ltor_fields_in_dataloader", bool, False,
-        "The masks of Megatron's loader in every row.", legal=(False,),
-        refused={True: "the batch carries these fields already "
-                       "(loss_mask, position_ids, segment_ids)"}),
+        "Masks as Megatron's loader makes them: documents end at eod_id, and"
+        " model_inputs has attention_mask, True where masked."),
     Key("data_cache_path", str, None,
-        "Folder of index caches; `stable` has no index to cache."),
+        "Folder of index caches, for orders with an index; unset: in memory."),
     Key("data_index_cache", bool, None,
         "Known to the reference; has no meaning here."),
     Key("contiguous", bool, True,
@@ -153,9 +156,17 @@ KEYS: tuple[Key, ...] = (
   *_section("dataloader",
     Key("type", str, "fixed", "How rows are grouped.", legal=("fixed",),
         refused={"dynamic": "indexed rows all have seq_length positions"}),
-    Key("sampler_type", str, "cyclic",
-        "`cyclic` is endless, `single` is one epoch.",
+    Key("sampler_type", str, None,
+        "`cyclic` is endless, `single` is one epoch; unset is `single` with"
+        " order `megatron`, else `cyclic`.",
         legal=("cyclic", "single")),
+    Key("data_sharding", int, None,
+        "Buckets of a source's rows that take turns, each permuted in itself;"
+        " with `cyclic`.",
+        minimum=1),
+    Key("data_rearrange_map", ROW_MAP, None,
+        "Which row of train stands at each place: a .npy or .json file, or a"
+        " tuple."),
     Key("epochs", int, None, "Epochs of train; unset is endless.", minimum=1),
     Key("end_of_data", str, None,
         "The last batch, if not full; unset drops it in train, pads it else.",
@@ -263,9 +274,9 @@ FOREIGN: Mapping[str, str] = {
     _PACKING,
   ),
   **dict.fromkeys(
-    ("balance_rows", "balance_shares", "data_rearrange_map", "data_sharding"),
+    ("balance_rows", "balance_shares"),
     _NOT_YET,
   ),
-  "num_samples": "the rows of order='stable' do not depend on the run's"
-  " length; say training.train_iters",
+  "num_samples": "rows are asked for by training.train_samples, and only"
+  " order='megatron' depends on it",
 }

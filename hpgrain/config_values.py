@@ -3,7 +3,9 @@
 import numbers
 from typing import Any
 
-from hpgrain.config_schema import PATHS, Key
+import numpy as np
+
+from hpgrain.config_schema import PATHS, ROW_MAP, Key
 from hpgrain.nearest import did_you_mean
 
 
@@ -20,8 +22,8 @@ def check_value(key: Key, value: Any) -> Any:
   for alias, meant in key.aliases.items():
     if type(value) is type(alias) and value == alias:
       return meant
-  if key.kind is tuple and isinstance(value, list):
-    value = tuple(value)
+  if key.kind in (tuple, ROW_MAP) and isinstance(value, (list, np.ndarray)):
+    value = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
   if not _is_of_kind(value, key.kind):
     raise ValueError(f"{key.name} must be {describe(key)}, got {value!r}.")
   if value in key.refused:
@@ -54,6 +56,7 @@ def describe(key: Key) -> str:
       bool: "True or False",
       tuple: "a tuple of names",
       PATHS: "a data path",
+      ROW_MAP: "a file's path or a tuple of integers",
     }[key.kind]
   if key.minimum is not None:
     words += f" of at least {key.minimum}"
@@ -69,4 +72,9 @@ def _is_of_kind(value: Any, kind: type | str) -> bool:
     return isinstance(value, number) and not isinstance(value, bool)
   if kind is tuple:
     return isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+  if kind == ROW_MAP:
+    return isinstance(value, str) or (
+      isinstance(value, tuple)
+      and all(_is_of_kind(number, int) for number in value)
+    )
   return isinstance(value, kind)

@@ -47,6 +47,19 @@ class Corpus:
     """The name and a digest of what the files hold, wherever they lie."""
     return {"name": self.name, "content": self.reader.content_digest()}
 
+  @functools.cached_property
+  def cache_identity(self) -> dict[str, str | int]:
+    """What an index built from the `.idx` is good for.
+
+    Besides what the files hold, when the `.idx` was written: the digest is of
+    samples, and a corpus written anew must never meet an old index.
+    """
+    return {
+      "content": self.identity["content"],
+      "idx_bytes": self.reader.idx_bytes,
+      "idx_mtime_ns": self.reader.idx_mtime_ns,
+    }
+
 
 def choose_split(
   reader: IndexedReader, split: str, split_index: int
@@ -86,6 +99,7 @@ def too_small(
   split_index: int,
   num_tokens: int,
   row_tokens: int,
+  enough_tokens: int,
 ) -> str:
   """Says why a split has no row, and the smallest share that would have one.
 
@@ -96,13 +110,15 @@ def too_small(
     split_index: which of the splits.
     num_tokens: in the span.
     row_tokens: what a row needs.
+    enough_tokens: how many a split needs to have a row: as many, or one where
+      a row may hold several epochs.
   """
   count = len(corpus.reader)
   lengths = corpus.reader.lengths
   # Train begins where the corpus does; the others end where they end.
   ordered = lengths[: span[1]][::-1] if split_index else lengths
   totals = np.cumsum(ordered, dtype=np.int64)
-  enough = int(np.searchsorted(totals, row_tokens)) + 1
+  enough = int(np.searchsorted(totals, enough_tokens)) + 1
   if enough <= len(totals):
     advice = (
       f"The smallest share that works is {enough} of its {count} sequences"

@@ -10,13 +10,22 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from hpgrain.arguments import integer
 from hpgrain.config_schema import BY_NAME, FOREIGN, PATHS, Key
 from hpgrain.config_values import check_value
 from hpgrain.nearest import did_you_mean
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tokenizer import TokenizerInfo
 
-_SECTIONS = ("dataset.data_config", "dataset", "training")
+_SECTIONS = (
+  "dataset.data_config",
+  "dataset",
+  "training",
+  "dataloader",
+  "get_batch",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +43,8 @@ class DatasetOptions:
   test_data_path: Any = None
   split: str = "969, 30, 1"
   order: str = "stable"
+  num_samples: Any = None
+  data_sharding: int | None = None
   mock_data: bool = False
   is_dataset_from_mr: bool = False
   simple_blend: str | bool = "no"
@@ -50,12 +61,23 @@ class DatasetOptions:
   vocab_size: int | None = None
   eod_id: int | None = None
   pad_id: int | None = None
+  reset_position_ids: bool = False
+  reset_attention_mask: bool = True
+  eod_mask_loss: bool = False
   tokenizer: TokenizerInfo | None = None
 
   @property
   def split_paths(self) -> tuple[Any, Any, Any]:
     """The paths of train, valid and test alone."""
     return self.train_data_path, self.valid_data_path, self.test_data_path
+
+
+def split_samples(options: DatasetOptions) -> tuple[int | None, ...]:
+  """Returns the rows asked for of train, valid and test; None is an epoch."""
+  asked = options.num_samples
+  if asked is None or isinstance(asked, (int, np.integer)):
+    return asked, None, None
+  return tuple(asked)
 
 
 def schema_keys() -> dict[str, Key]:
@@ -109,6 +131,7 @@ def read_options(arguments: Mapping[str, Any]) -> DatasetOptions:
 
 def _check_together(options: DatasetOptions) -> None:
   """Raises ValueError for arguments that contradict each other."""
+  _check_order(options)
   tokenizer = options.tokenizer
   if tokenizer is not None and not isinstance(tokenizer, TokenizerInfo):
     raise ValueError(
@@ -141,4 +164,47 @@ def _check_together(options: DatasetOptions) -> None:
     raise ValueError(
       f"simple_blend={options.simple_blend!r} takes pre-cut records only: set"
       ' is_dataset_from_mr=True, or simple_blend="no".'
+    )
+
+
+def _check_order(options: DatasetOptions) -> None:
+  """Raises ValueError for what the order of rows does not go with."""
+  order = options.order
+  if order != "stable":
+    for name in ("mock_data", "is_dataset_from_mr"):
+      if getattr(options, name):
+        raise ValueError(
+          f"order={order!r} is of documents, and {name}=True has none. Leave"
+          ' order at "stable".'
+        )
+  if options.create_ltor_fields_in_dataloader and options.mock_data:
+    raise ValueError(
+      "create_ltor_fields_in_dataloader=True looks for end-of-document ids,"
+      " and mock_data=True has no documents. Unset one of them."
+    )
+  if options.mock_data and options.data_sharding is not None:
+    raise ValueError(
+      f"data_sharding={options.data_sharding} orders rows that are read, and"
+      " mock_data=True makes them up. Unset one of them."
+    )
+  asked = options.num_samples
+  if asked is None:
+    return
+  if order != "megatron":
+    raise ValueError(
+      f'num_samples={asked!r} goes with order="megatron" alone, got'
+      f" order={order!r}: its rows do not depend on how many are asked for."
+      " Leave it out."
+    )
+  numbers = [asked] if isinstance(asked, (int, np.integer)) else asked
+  try:
+    numbers = [n if n is None else integer("num_samples", n) for n in numbers]
+    legal = len(numbers) in (1, 3) and not isinstance(asked, (str, bool))
+    legal = legal and all(n is None or n >= 0 for n in numbers)
+  except (TypeError, ValueError):
+    legal = False
+  if not legal:
+    raise ValueError(
+      "num_samples is a number of train rows, or three (train, valid, test)"
+      f" with None for one epoch; none is negative. Got {asked!r}."
     )

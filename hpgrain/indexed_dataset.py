@@ -18,10 +18,18 @@ import grain
 from hpgrain import token_ids
 from hpgrain.blend_samples import BlendSamples
 from hpgrain.data_paths import SourceSpec, parse_data_path, read_entries
-from hpgrain.dataset_options import DatasetOptions, read_options, signature
+from hpgrain.dataset_options import (
+  DatasetOptions,
+  read_options,
+  signature,
+  split_samples,
+)
+from hpgrain.index_cache import IndexCache
 from hpgrain.lazy import LazySamples
 from hpgrain.log import log_once
 from hpgrain.manifest import Manifest, read_manifest
+from hpgrain.megatron_blend import MegatronMix
+from hpgrain.mixes import Mix, SimpleMix, StableMix
 from hpgrain.mock import MockSamples
 from hpgrain.source_opener import SourceOpener
 from hpgrain.sources.indexed import set_max_open_files
@@ -49,7 +57,10 @@ def build_indexed_text_dataset(**arguments: Any) -> Splits:
     valid_data_path: the same for valid.
     test_data_path: the same for test.
     split: weights of train, valid and test over each source's sequences.
-    order: "stable".
+    order: "stable", "documents" or "megatron" (`samples`).
+    num_samples: rows asked for, in Megatron's order: of train, or of train,
+      valid and test; None is one epoch.
+    data_sharding: number of buckets that train's rows take turns in.
     mock_data: made-up rows; no path, and a vocab_size.
     is_dataset_from_mr: the sequences are records cut to the row's length.
     simple_blend: "no", "inter" or "intra"; the last two take pre-cut records
@@ -60,8 +71,9 @@ def build_indexed_text_dataset(**arguments: Any) -> Splits:
     add_extra_token_to_sequence: rows have a token more, the last label.
     drop_last_partial_validation_sequence: whether valid and test drop the
       tail that does not fill a row; otherwise it is padded.
-    create_ltor_fields_in_dataloader: False; a batch carries these fields.
-    data_cache_path: a folder for index caches; this order needs none.
+    create_ltor_fields_in_dataloader: whether rows have Megatron's
+      attention_mask, loss_mask and position_ids (`ltor`).
+    data_cache_path: a folder for index caches; unset builds indices in memory.
     data_index_cache: known to the reference, has no meaning here.
     contiguous: whether sequences lie back to back in each `.bin`.
     mmap: whether to map the files; otherwise they are read with pread.
@@ -69,6 +81,10 @@ def build_indexed_text_dataset(**arguments: Any) -> Splits:
     vocab_size: ids lie below it; default the tokenizer's or the manifest's.
     eod_id: ends a document; default as vocab_size.
     pad_id: must not occur in records; default as vocab_size.
+    reset_position_ids: of the ltor fields: positions begin anew after each
+      end-of-document id.
+    reset_attention_mask: of the same: nothing attends across one.
+    eod_mask_loss: of the same: no loss where the input is one.
     tokenizer: `tokenizer.TokenizerInfo` to check the corpora against.
 
   Returns:
@@ -92,10 +108,15 @@ def build_splits(**arguments: Any) -> tuple[Splits, TokenIds]:
   set_max_open_files(options.max_open_files)
   manifests = _manifests([share for share in shares if share])
   ids = _resolve_ids(options, manifests)
-  opener = SourceOpener(options=options, manifests=manifests, ids=ids)
+  cache = IndexCache(options.data_cache_path)
+  opener = SourceOpener(
+    options=options, manifests=manifests, ids=ids, cache=cache
+  )
   train, valid, test = (
-    _build_split(name, share, opener)
-    for name, share in zip(SPLIT_NAMES, shares)
+    _build_split(name, share, opener, num_samples)
+    for name, share, num_samples in zip(
+      SPLIT_NAMES, shares, split_samples(options)
+    )
   )
   return (train, valid, test), ids
 
@@ -114,16 +135,23 @@ class _Share:
 
 
 def _say_what_has_no_effect(options: DatasetOptions) -> None:
-  for name in ("data_cache_path", "data_index_cache"):
-    value = getattr(options, name)
-    if value is not None:
-      log_once(
-        _log,
-        logging.WARNING,
-        '%s=%r has no effect: order="stable" builds no index to cache.',
-        name,
-        value,
-      )
+  if options.data_index_cache is not None:
+    log_once(
+      _log,
+      logging.WARNING,
+      "data_index_cache=%r has no effect: every process finds or builds an"
+      " index by itself, and data_cache_path says where it is kept.",
+      options.data_index_cache,
+    )
+  no_index = options.order == "stable" and options.contiguous
+  if options.data_cache_path is not None and no_index:
+    log_once(
+      _log,
+      logging.WARNING,
+      'data_cache_path=%r has no effect: order="stable" builds no index to'
+      " cache.",
+      options.data_cache_path,
+    )
 
 
 def _resolve_ids(
@@ -193,34 +221,65 @@ def _manifests(shares: Sequence[_Share]) -> dict[str, Manifest]:
 
 
 def _build_split(
-  name: str, share: _Share | None, opener: SourceOpener
+  name: str,
+  share: _Share | None,
+  opener: SourceOpener,
+  num_samples: int | None,
 ) -> grain.MapDataset | None:
   if share is None:
     return None
   options = opener.options
-  opening = functools.partial(
-    opener,
-    split=share.split,
-    split_index=share.split_index,
-    train=name == "train",
-  )
-  members = [
-    LazySamples(functools.partial(opening, spec), spec.name)
-    if options.data_lazy_load
-    else opening(spec)
-    for spec in share.specs
-  ]
+  weights = [spec.weight for spec in share.specs]
+  mix = None
+  sizes: list[int | None] = [num_samples]
+  if len(share.specs) > 1:
+    mix = _mix(
+      None if None in weights else weights,
+      num_samples,
+      opener,
+      repeats=name == "train" and options.data_sharding is not None,
+    )
+    sizes = mix.member_samples(len(weights))
+  members = []
+  for spec, size in zip(share.specs, sizes):
+    opening = functools.partial(
+      opener,
+      spec,
+      split=share.split,
+      split_index=share.split_index,
+      which=name,
+      num_samples=size,
+    )
+    lazy = options.data_lazy_load
+    members.append(LazySamples(opening, spec.name) if lazy else opening())
   _log.info(
     "%s: %d sources of %s",
     name,
     len(members),
     "pre-cut records" if options.is_dataset_from_mr else "documents",
   )
-  if len(members) == 1:
-    return members[0]
-  weights = [spec.weight for spec in share.specs]
-  return BlendSamples(
-    members,
-    weights=None if None in weights else weights,
-    simple_blend=options.simple_blend,
-  )
+  return members[0] if mix is None else BlendSamples(members, mix=mix)
+
+
+def _mix(
+  weights: Sequence[float] | None,
+  num_samples: int | None,
+  opener: SourceOpener,
+  *,
+  repeats: bool,
+) -> Mix:
+  """Returns how the sources of a split take turns."""
+  options = opener.options
+  if options.order == "megatron":
+    return MegatronMix(
+      weights, num_samples, cache=opener.cache, repeats=repeats
+    )
+  if options.simple_blend == "no":
+    return StableMix(weights)
+  if weights is not None:
+    raise ValueError(
+      f"simple_blend={options.simple_blend!r} takes every row of every source"
+      f" and knows no weights, got weights {weights}. Leave them out, or set"
+      ' simple_blend="no".'
+    )
+  return SimpleMix(str(options.simple_blend))

@@ -32,6 +32,7 @@ class Loader(grain.IterDataset):
     *,
     prefetch: int = 2,
     attention: AttentionOptions | None = None,
+    asked_rows: int | None = None,
   ):
     """Holds what makes the batches; nothing is read before iteration.
 
@@ -40,6 +41,9 @@ class Loader(grain.IterDataset):
       prefetch: how many batches a thread keeps ready; 0 makes each one when
         it is asked for.
       attention: which masks `model_inputs` adds; default none.
+      asked_rows: rows the run asks for, in an order that depends on how many
+        and leaves it to the first start: a restored state says for how many
+        that was. None: nothing is left open.
     """
     super().__init__()
     if prefetch < 0:
@@ -47,18 +51,13 @@ class Loader(grain.IterDataset):
     self.spec = spec
     self._prefetch = prefetch
     self._attention = attention or AttentionOptions()
+    self._asked_rows = asked_rows
 
   def __iter__(self) -> "LoaderIterator":
     """Returns a fresh iterator."""
-    identity = self.spec.samples.unique_identifiers
-    grouped = fingerprint.parts(identity, self.spec.options)
-    batches: grain.IterDataset = BatchIterDataset(self.spec)
-    if self._prefetch:
-      batches = batches.pipe(
-        grain.experimental.ThreadPrefetchIterDataset,
-        prefetch_buffer_size=self._prefetch,
-      )
-    return LoaderIterator(iter(batches), grouped, self.spec)
+    return LoaderIterator(
+      self.spec, prefetch=self._prefetch, asked_rows=self._asked_rows
+    )
 
   @property
   def samples(self) -> Samples:
@@ -101,10 +100,21 @@ class Loader(grain.IterDataset):
     counts = samples.rows_per_source(rows)
     members = getattr(samples, "members", (samples,))
     return {
-      source.name: float(count) / member.rows_per_epoch
+      source.name: float(count) / member.rows_per_pass
       for source, member, count in zip(samples.sources, members, counts)
-      if member.rows_per_epoch
+      if member.rows_per_pass
     }
+
+
+def _batches(spec: BatchSpec, prefetch: int) -> grain.DatasetIterator:
+  """Returns an iterator over the batches, made ahead by a thread."""
+  batches: grain.IterDataset = BatchIterDataset(spec)
+  if prefetch:
+    batches = batches.pipe(
+      grain.experimental.ThreadPrefetchIterDataset,
+      prefetch_buffer_size=prefetch,
+    )
+  return iter(batches)
 
 
 # Iterators that nobody closed would be collected after the modules they need.
@@ -127,18 +137,27 @@ class LoaderIterator(grain.DatasetIterator):
 
   def __init__(
     self,
-    parent: grain.DatasetIterator,
-    parts: dict[str, dict[str, Any]],
     spec: BatchSpec,
+    *,
+    prefetch: int,
+    asked_rows: int | None = None,
   ):
-    super().__init__(parent)
-    self.parts = parts
-    self._digests = fingerprint.digests(parts)
-    self._spec = spec
+    """Begins at the spec's first row; the arguments are `Loader`'s."""
+    super().__init__(_batches(spec, prefetch))
+    self._prefetch = prefetch
+    self._asked_rows = asked_rows
+    self._take(spec)
     self._totals = dict.fromkeys(("wait", *STAGES), 0.0)
     self._num_batches = 0
     self.last_times = dict.fromkeys(("wait", *STAGES), 0.0)
     _open.add(self)
+
+  def _take(self, spec: BatchSpec) -> None:
+    """Makes `spec` what this iterator's state is about."""
+    self._spec = spec
+    identity = spec.samples.unique_identifiers
+    self.parts = fingerprint.parts(identity, spec.options)
+    self._digests = fingerprint.digests(self.parts)
 
   def __next__(self) -> dict[str, jax.Array]:
     """Returns the next batch: the fields as [rows, positions] arrays.
@@ -172,12 +191,22 @@ class LoaderIterator(grain.DatasetIterator):
     return {"batches": self._num_batches, **seconds}
 
   def get_state(self) -> dict[str, Any]:
-    """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes."""
-    return {
+    """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes.
+
+    In Megatron's order also "num_samples": what its index was made for.
+    """
+    state = {
       "version": STATE_VERSION,
       "fingerprint": dict(self._digests),
       "rows": self.rows,
     }
+    if self._num_samples is not None:
+      state["num_samples"] = self._num_samples
+    return state
+
+  @property
+  def _num_samples(self) -> int | None:
+    return getattr(self._spec.samples, "num_samples", None)
 
   def set_state(self, state: dict[str, Any]) -> None:
     """Goes on after the rows of a state of this pipeline.
@@ -206,6 +235,7 @@ class LoaderIterator(grain.DatasetIterator):
         f"This version reads loader states of version {STATE_VERSION}, got"
         f" {state['version']!r}."
       )
+    self._adopt(state.get("num_samples"))
     fingerprint.check(state["fingerprint"], self.parts, saved_parts)
     rows = integer(
       "A loader state's rows", state["rows"], minimum=0, maximum=MAX_ROW
@@ -217,6 +247,30 @@ class LoaderIterator(grain.DatasetIterator):
         " consumed_samples to 0 when resuming from a checkpoint."
       )
     self._parent.set_state({"rows": rows})
+
+  def _adopt(self, saved: Any) -> None:
+    """Goes on in the order that the first start made, if it was left open.
+
+    Raises:
+      ValueError: if the run asks for more rows than that order was made for.
+    """
+    if self._asked_rows is None or saved is None:
+      return
+    saved = integer("A loader state's num_samples", saved, minimum=0)
+    if self._asked_rows > saved:
+      raise ValueError(
+        f"This run was started for {saved} rows, and {self._asked_rows} are"
+        ' asked for now. order="megatron" depends on how many are asked for,'
+        " so it cannot be made longer: lower training.train_iters, or begin a"
+        ' new run with a larger training.train_samples. order="stable"'
+        " knows no end."
+      )
+    if saved == self._num_samples:
+      return
+    spec = self._spec.with_num_samples(saved)
+    self._parent.close()
+    self._parents = (_batches(spec, self._prefetch),)
+    self._take(spec)
 
   # Orbax's own way of saving a stateful object (its v1 API calls these).
 

@@ -94,6 +94,15 @@ class MockSamples(grain.MapDataset):
     """Returns how many rows `epochs` epochs have."""
     return self.rows_per_epoch * epochs
 
+  @property
+  def rows_per_pass(self) -> float:
+    """Rows that read everything once: an epoch's."""
+    return float(self.rows_per_epoch)
+
+  def build_index(self, epochs: int = 1) -> None:
+    """Does nothing: these rows need no index."""
+    del epochs
+
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
     return self.plan_rows([operator.index(index)])

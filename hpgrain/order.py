@@ -6,6 +6,7 @@ change the rows of every run that was ever started.
 
 import hashlib
 import json
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,12 +23,43 @@ def permutation_key(seed: int, name: str, epoch: int) -> bytes:
   Raises:
     ValueError: for a seed or an epoch that is no integer.
   """
-  text = json.dumps(
-    [integer("seed", seed), str(name), integer("epoch", epoch)],
-    ensure_ascii=False,
-    separators=(",", ":"),
+  return _key(integer("seed", seed), str(name), integer("epoch", epoch))
+
+
+def bucket_key(seed: int, name: str, epoch: int, bucket: int) -> bytes:
+  """Returns the 16-byte key of one bucket of a source in one epoch.
+
+  Like `permutation_key`, over the list `[seed,name,epoch,bucket]`.
+
+  Raises:
+    ValueError: for a seed, an epoch or a bucket that is no integer.
+  """
+  return _key(
+    integer("seed", seed),
+    str(name),
+    integer("epoch", epoch),
+    integer("bucket", bucket),
   )
+
+
+def _key(*parts: int | str) -> bytes:
+  text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
   return hashlib.blake2b(text.encode()).digest()[:16]
+
+
+def grouped(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+  """Yields each number among int64[n] `values` and where it stands.
+
+  In ascending order, and each number's places ascend too. A permutation has
+  one key, so rows of several are sent through it group by group.
+  """
+  if not len(values):
+    return
+  places = np.argsort(values, kind="stable")
+  ordered = values[places]
+  begins = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+  for part in np.split(places, begins):
+    yield int(values[part[0]]), part
 
 
 def permute(

@@ -1,6 +1,7 @@
 """The whole way on one page: a configuration and a mesh in, loaders out.
 
 paths -> readers -> splits -> samples -> blend        (indexed_dataset)
+      -> sampler                                      (rearranged)
       -> plan -> read -> fields -> place -> prefetch  (loader)
 """
 
@@ -18,6 +19,8 @@ from hpgrain.batch import AttentionOptions, FieldOptions
 from hpgrain.batches import BatchSpec
 from hpgrain.blend_samples import BlendSamples
 from hpgrain.loader import Loader
+from hpgrain.rearrange_map import load_rearrange_map
+from hpgrain.rearranged import RearrangedSamples
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
 
@@ -50,7 +53,7 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
     log.enable_dataset_logging(config.debug.check_dataset)
   # The layout first: a mesh that does not fit is cheaper to find than data.
   layout = _layout(config, mesh)
-  splits, ids = indexed_dataset.build_splits(**_dataset_arguments(config))
+  splits, ids = indexed_dataset.build_splits(**dataset_arguments(config))
   options = _field_options(config, ids.eod_id)
   loaders = []
   for name, split in zip(SPLIT_NAMES, splits):
@@ -58,12 +61,15 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
     if samples is None:
       loaders.append(None)
       continue
+    if name == "train":
+      samples = _sampler(config, samples)
     spec = _batch_spec(config, samples, name, layout, options)
     loaders.append(
       Loader(
         spec,
         prefetch=config.dataloader.prefetch,
         attention=_attention_options(config),
+        asked_rows=_open_rows(config) if name == "train" else None,
       )
     )
     _log.info("%s: batches of %d rows of %d positions", name, *layout.shape)
@@ -90,8 +96,8 @@ def _layout(config: mlc.ConfigDict, mesh: Mesh) -> shard.BatchLayout:
   )
 
 
-def _dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
-  """Maps the configuration's keys to `indexed_dataset.build_splits`."""
+def dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
+  """Maps a checked configuration to `indexed_dataset.build_splits`."""
   dataset = config.dataset
   tokenizer = config.model_assets.tokenizer
   name = tokenizer.pretrained_model_name_or_path
@@ -111,15 +117,46 @@ def _dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
     "valid_data_path": dataset.valid_data_path,
     "test_data_path": dataset.test_data_path,
     "seed": config.training.seed,
+    "num_samples": _num_samples(config),
+    "data_sharding": config.dataloader.data_sharding,
+    "reset_position_ids": config.get_batch.reset_position_ids,
+    "reset_attention_mask": config.get_batch.reset_attention_mask,
+    "eod_mask_loss": config.get_batch.eod_mask_loss,
     "tokenizer": info,
   }
 
 
+def _asked_rows(config: mlc.ConfigDict) -> int:
+  """Returns how many rows of train the run asks for."""
+  training = config.training
+  return training.train_iters * training.global_batch_size
+
+
+def _num_samples(config: mlc.ConfigDict) -> tuple[int, int, int] | None:
+  """Returns the rows asked for of each split, as Megatron-LM counts them.
+
+  Every evaluation, and one at the end, is counted in for valid. None for
+  orders that do not depend on it.
+  """
+  if config.dataset.data_config.order != "megatron":
+    return None
+  training = config.training
+  train = training.train_samples or _asked_rows(config)
+  evaluations = 1
+  if training.eval_interval:
+    steps = train // training.global_batch_size
+    evaluations += steps // training.eval_interval
+  batches = training.eval_iters * training.global_batch_size
+  return train, evaluations * batches, batches
+
+
 def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
   get_batch = config.get_batch
+  ltor = config.dataset.data_config.create_ltor_fields_in_dataloader
   return FieldOptions(
     labels_are_shifted=get_batch.labels_are_shifted,
-    mask_boundary_labels=get_batch.mask_boundary_labels,
+    # Megatron has no such mask.
+    mask_boundary_labels=get_batch.mask_boundary_labels and not ltor,
     eod_mask_loss=get_batch.eod_mask_loss,
     eod_id=eod_id,
     reset_position_ids=get_batch.reset_position_ids,
@@ -130,7 +167,11 @@ def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
 def _attention_options(config: mlc.ConfigDict) -> AttentionOptions:
   get_batch = config.get_batch
   return AttentionOptions(
-    attention_mode=get_batch.attention_mode,
+    attention_mode=(
+      "ltor"
+      if config.dataset.data_config.create_ltor_fields_in_dataloader
+      else get_batch.attention_mode
+    ),
     sliding_window=get_batch.sliding_window,
     window_keys=get_batch.window_keys,
   )
@@ -158,6 +199,38 @@ def _with_rows(
   return None
 
 
+def _sampler(config: mlc.ConfigDict, samples: Any) -> Any:
+  """Returns train's rows in the order the sampler reads them."""
+  dataloader = config.dataloader
+  megatron = config.dataset.data_config.order == "megatron"
+  order_map = None
+  if dataloader.data_rearrange_map is not None:
+    order_map = load_rearrange_map(dataloader.data_rearrange_map)
+  # Other orders are permuted each epoch by themselves, and so are buckets.
+  sharded = dataloader.data_sharding is not None
+  permuted = megatron and dataloader.sampler_type == "cyclic" and not sharded
+  if order_map is None and not permuted:
+    return samples
+  return RearrangedSamples(
+    samples,
+    order_map=order_map,
+    permute_seed=config.training.seed if permuted else None,
+    wraps=megatron and not sharded,
+  )
+
+
+def _open_rows(config: mlc.ConfigDict) -> int | None:
+  """Returns the rows asked for, where no key says what an index is made for.
+
+  The first start then decides, and its state says so to those that follow.
+  """
+  if config.dataset.data_config.order != "megatron":
+    return None
+  if config.training.train_samples is not None:
+    return None
+  return _asked_rows(config)
+
+
 def _batch_spec(
   config: mlc.ConfigDict,
   samples: Any,
@@ -180,6 +253,7 @@ def _batch_spec(
     options=options,
     first_row=dataloader.consumed_samples if train else 0,
     end_row=None if epochs is None else samples.num_rows(epochs),
+    epochs=epochs,
     pad_last=end_of_data == "pad",
   )
 

@@ -15,9 +15,12 @@ from typing import Any
 import grain
 import numpy as np
 
-from hpgrain import gather
+from hpgrain import gather, ltor
 from hpgrain.arguments import integer, row_numbers
+from hpgrain.buckets import Buckets
 from hpgrain.corpus import Corpus, choose_split
+from hpgrain.eod_segments import eod_segments
+from hpgrain.ltor import LtorOptions
 from hpgrain.order import permutation_key, permute
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
@@ -44,6 +47,8 @@ class PrecutSamples(grain.MapDataset):
     pad_id: int | None = None,
     skip_data_check: bool = False,
     vocab_size: int | None = None,
+    data_sharding: int | None = None,
+    ltor_options: LtorOptions | None = None,
   ):
     """Opens the corpus and checks that every record has S + x tokens.
 
@@ -60,10 +65,13 @@ class PrecutSamples(grain.MapDataset):
       pad_id: a token that must not occur: records are cut, not padded.
       skip_data_check: whether to trust the lengths instead of reading them.
       vocab_size: ids at or above it are an error when rows are read.
+      data_sharding: in how many buckets records are permuted instead of all
+        together; see `buckets`.
+      ltor_options: how to make Megatron's masks for `samples[i]`.
 
     Raises:
-      ValueError: for an illegal argument, an unsound pair, or records of
-        another length.
+      ValueError: for an illegal argument, an unsound pair, records of
+        another length, or fewer records than buckets.
     """
     super().__init__()
     seq_length = integer("seq_length", seq_length, minimum=1)
@@ -79,11 +87,34 @@ class PrecutSamples(grain.MapDataset):
     self.vocab_size = vocab_size
     self.eod_id, self._pad_id = eod_id, pad_id
     self._seed, self._shuffle = seed, shuffle
+    self._ltor = ltor_options
     self._split, self._split_index = split, split_index
     self._first, self._last = choose_split(prefix, split, split_index)
     self.rows_per_epoch = self._last - self._first
+    if data_sharding is not None:
+      data_sharding = integer("data_sharding", data_sharding, minimum=1)
+    self.data_sharding = data_sharding
+    self.buckets = self._make_buckets()
+    if self.buckets is not None:
+      self.rows_per_epoch = self.buckets.rows_per_epoch
     if not skip_data_check:
       _check_lengths(prefix, seq_length + self.extra)
+
+  def _make_buckets(self) -> Buckets | None:
+    num_buckets = self.data_sharding
+    if num_buckets is None:
+      return None
+    if not self._shuffle:
+      raise ValueError(
+        f"data_sharding={num_buckets} permutes records in buckets, and"
+        " shuffle=False keeps them as they stand. Leave one of the two out."
+      )
+    if not self.rows_per_epoch:
+      # A split without records says so when a row is asked of it.
+      return None
+    return Buckets(
+      self.rows_per_epoch, num_buckets, seed=self._seed, name=self.corpus.name
+    )
 
   def __len__(self) -> int:
     """Rows of one epoch."""
@@ -94,12 +125,21 @@ class PrecutSamples(grain.MapDataset):
     if isinstance(index, slice):
       return self.slice(index)
     plan = self.plan(index)
-    return gather.row_fields(self.read(plan)[0], plan, self.extra)
+    return self.row_fields(self.read(plan)[0], plan)
+
+  def row_fields(
+    self, text: np.ndarray, plan: RowPlans
+  ) -> dict[str, np.ndarray]:
+    """Returns the fields of one row, whose tokens are int32[S + extra]."""
+    fields = gather.row_fields(text, plan, self.extra)
+    if self._ltor is None:
+      return fields
+    return ltor.add_ltor_fields(fields, self._ltor)
 
   @property
   def settings(self) -> dict[str, Any]:
     """What decides the rows besides the corpus."""
-    return {
+    settings = {
       "kind": "precut",
       "order": "stable",
       "shuffle": bool(self._shuffle),
@@ -110,6 +150,9 @@ class PrecutSamples(grain.MapDataset):
       "split_index": self._split_index,
       "eod_id": self.eod_id,
     }
+    if self.data_sharding is not None:
+      settings["data_sharding"] = self.data_sharding
+    return settings
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
@@ -123,6 +166,15 @@ class PrecutSamples(grain.MapDataset):
   def num_rows(self, epochs: int) -> int:
     """Returns how many rows `epochs` epochs have."""
     return self.rows_per_epoch * epochs
+
+  @property
+  def rows_per_pass(self) -> float:
+    """Rows that read everything once: an epoch's."""
+    return float(self.rows_per_epoch)
+
+  def build_index(self, epochs: int = 1) -> None:
+    """Does nothing: these rows need no index."""
+    del epochs
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
@@ -147,7 +199,9 @@ class PrecutSamples(grain.MapDataset):
         " whole."
       )
     epochs, records = np.divmod(rows, self.rows_per_epoch)
-    if self._shuffle:
+    if self.buckets is not None:
+      _, records = self.buckets.map(rows)
+    elif self._shuffle:
       for epoch in np.unique(epochs):
         chosen = epochs == epoch
         key = permutation_key(self._seed, self.corpus.name, int(epoch))
@@ -211,24 +265,12 @@ class PrecutSamples(grain.MapDataset):
     Adjacent ids make segments of one token. Without an end-of-document id a
     record is one segment.
     """
-    num, width = len(plans), self.seq_length + self.extra
-    lengths = np.full(num, width, np.int64)
-    if self.eod_id is None:
-      row_splits = np.arange(num + 1, dtype=np.int64)
-      return Segments(row_splits, np.zeros(num, np.int64), lengths)
-    splits, ends = gather.find_token(
-      plans, sources=sources or self.sources, token=self.eod_id
+    return eod_segments(
+      plans,
+      sources=sources or self.sources,
+      eod_id=self.eod_id,
+      lengths=np.full(len(plans), self.seq_length + self.extra, np.int64),
     )
-    # An id at the row's end begins nothing there.
-    inside = ends + 1 < width
-    rows = np.repeat(np.arange(num), np.diff(splits))[inside]
-    row_splits = np.zeros(num + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=num) + 1, out=row_splits[1:])
-    starts = np.zeros(row_splits[-1], np.int64)
-    later = np.ones(len(starts), bool)
-    later[row_splits[:-1]] = False
-    starts[later] = ends[inside] + 1
-    return Segments(row_splits, starts, lengths)
 
 
 def _check_lengths(reader: IndexedReader, expected: int) -> None:

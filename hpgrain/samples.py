@@ -1,29 +1,36 @@
 """Documents of one tokenized corpus in, rows of seq_length tokens out.
 
-All tokens of a split stand in a line, document after document, and rows are
-cut from it; which cut is row i is arithmetic on (seed, name, i):
+Which pieces of which documents make row i is the order's matter:
 
-  tokens   |--o--|S------|S------|S------|S--  slack
-  cut              0       1       2
-  row i    epoch e = i // M, cut permute(i % M), shifted by the epoch's o
+  stable     cuts of the documents as they are stored, permuted   stable_order
+  documents  each epoch's documents permuted, cut in that order   document_orders
+  megatron   as Megatron-core has it, for a number of rows        document_orders
 
-No array is made and nothing is cached, however many documents there are.
+What is the same for all of them is here: opening, reading, fields.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grain
 import numpy as np
 
-from hpgrain import _kernels, gather
+from hpgrain import gather, ltor
 from hpgrain.arguments import integer, kernel_rows
-from hpgrain.corpus import Corpus, choose_split, span_tokens, too_small
-from hpgrain.order import permutation_key
+from hpgrain.buckets import Buckets
+from hpgrain.corpus import Corpus, too_small
+from hpgrain.document_orders import DocumentsOrder, MegatronOrder
+from hpgrain.eod_segments import eod_segments
+from hpgrain.index_cache import IndexCache
+from hpgrain.ltor import LtorOptions
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
+from hpgrain.split_tokens import split_tokens
 from hpgrain.splits import parse_split
+from hpgrain.stable_order import StableOrder
+
+ORDERS = ("stable", "documents", "megatron")
 
 
 class GPTSamples(grain.MapDataset):
@@ -31,7 +38,8 @@ class GPTSamples(grain.MapDataset):
 
   `samples[i]` is a row for looking and for composing with Grain; a loader
   asks `read(plan_rows(rows), window)` once a batch. Any row i >= 0 exists:
-  epochs follow one another, each in an order of its own.
+  epochs follow one another, each in an order of its own. In Megatron's order
+  there are just as many rows as its index was built for.
   """
 
   def __init__(
@@ -50,44 +58,47 @@ class GPTSamples(grain.MapDataset):
     name: str | None = None,
     contiguous: bool = True,
     vocab_size: int | None = None,
+    data_sharding: int | None = None,
+    ltor_options: LtorOptions | None = None,
+    cache: IndexCache | None = None,
   ):
     """Opens the corpus; O(1) however many documents it has.
 
     Args:
       prefix: of the `.idx`/`.bin` pair, or a reader of it.
       seq_length: positions a row, S.
-      seed: keys the order, together with the name and the epoch.
-      order: "stable": row i depends on nothing but (seed, name, i).
-      num_samples: must be None: the stable order knows no run length.
+      seed: decides the order; keys it together with the name and the epoch.
+      order: "stable" or "documents": row i depends on nothing but (seed,
+        name, i). "megatron": on num_samples too.
+      num_samples: rows asked for, in Megatron's order; None is one epoch.
+        Others do not depend on it: leave it out.
       split: weights of train, valid and test over the sequences.
       split_index: 0, 1 or 2, which of them to read.
       add_extra_token: whether rows have S + 1 tokens, so that the last
         position has a label too.
       drop_last: whether the tail that does not fill a row is left out;
         otherwise it becomes a row padded at its end.
-      shuffle: whether an epoch's rows are permuted.
+      shuffle: whether an epoch is permuted; Megatron's always is.
       name: keys the order; default the prefix's basename.
       contiguous: whether sequences lie back to back in the `.bin`, as every
         writer leaves them. False reads all lengths once and needs no such
         thing.
       vocab_size: ids at or above it are an error when rows are read.
+      data_sharding: number of buckets that take turns, each permuted in
+        itself (`buckets`), in place of an epoch's permutation of rows.
+      ltor_options: how to make Megatron's masks for `samples[i]`; documents
+        then end at end-of-document ids, not where the index says.
+      cache: of indices; default none, so that they are built in memory.
 
     Raises:
       ValueError: for an illegal argument, or a pair that is not sound.
     """
     super().__init__()
-    if order != "stable":
-      raise ValueError(
-        f'order must be "stable", got {order!r}; this version has no other.'
-      )
-    if num_samples is not None:
-      raise ValueError(
-        f'num_samples must be None with order="stable", got {num_samples}:'
-        " the order does not depend on how many rows are asked for. Stop"
-        " after as many rows as you need."
-      )
+    _check_order(order, num_samples, shuffle)
     seq_length = integer("seq_length", seq_length, minimum=1)
     seed = integer("seed", seed)
+    if num_samples is not None:
+      num_samples = integer("num_samples", num_samples, minimum=0)
     if vocab_size is not None:
       vocab_size = integer("vocab_size", vocab_size, minimum=1)
     if not isinstance(prefix, IndexedReader):
@@ -97,65 +108,98 @@ class GPTSamples(grain.MapDataset):
     self.seq_length = seq_length
     self.extra = int(add_extra_token)
     self.vocab_size = vocab_size
+    self.num_samples = num_samples
+    self.cache = cache or IndexCache(None)
     self._seed = seed
+    self._kind = order
     self._split, self._split_index = split, split_index
     self._drop_last, self._shuffle = drop_last, shuffle
-    self._contiguous = contiguous
-    self._first, self._last = choose_split(prefix, split, split_index)
-    if contiguous:
-      self.num_tokens = span_tokens(prefix, self._first, self._last)
-    else:
-      lengths = prefix.lengths[self._first : self._last]
-      self.num_tokens = int(lengths.sum(dtype=np.int64))
-    cuts = max(self.num_tokens - self.extra, 0)
-    self.rows_per_epoch = (
-      cuts // seq_length if drop_last else -(-cuts // seq_length)
+    self._ltor = ltor_options
+    self._data_sharding = data_sharding
+    self._tokens = split_tokens(
+      self.corpus, split=split, split_index=split_index, contiguous=contiguous
     )
-    self._rows = self._stable_rows()
+    self._order = self._make_order()
+    self._buckets = None
+    if data_sharding is not None:
+      self._buckets = Buckets(
+        self._order.rows_per_epoch,
+        integer("data_sharding", data_sharding, minimum=1),
+        seed=seed,
+        name=self.corpus.name,
+      )
+    self.rows_per_epoch = (self._buckets or self._order).rows_per_epoch
 
-  def _stable_rows(self) -> _kernels.StableRows:
-    starts = None
-    if not self._contiguous:
-      lengths = self.corpus.reader.lengths[self._first : self._last]
-      starts = np.zeros(len(lengths) + 1, np.int64)
-      np.cumsum(lengths, out=starts[1:])
-    return _kernels.StableRows(
-      self._first,
-      self._last,
-      self.seq_length,
-      self.extra,
-      self.rows_per_epoch,
-      self.num_tokens,
-      self._shuffle,
-      not self._drop_last,
-      starts,
+  def _make_order(self) -> StableOrder | DocumentsOrder | MegatronOrder:
+    common: dict[str, Any] = {
+      "seq_length": self.seq_length,
+      "extra": self.extra,
+      "seed": self._seed,
+      "drop_last": self._drop_last,
+      "cache": self.cache,
+    }
+    if self._kind == "megatron":
+      return MegatronOrder(self._tokens, num_samples=self.num_samples, **common)
+    if self._kind == "documents" and self._shuffle:
+      return DocumentsOrder(self._tokens, **common)
+    # Documents that are not permuted are as they are stored.
+    shuffle = self._shuffle and self._data_sharding is None
+    return StableOrder(self._tokens, shuffle=shuffle, **common)
+
+  def with_num_samples(self, num_samples: int | None) -> "GPTSamples":
+    """Returns the same rows in Megatron's order for another number of them.
+
+    Raises:
+      ValueError: if the order does not depend on it.
+    """
+    return GPTSamples(
+      self.corpus.reader,
+      seq_length=self.seq_length,
+      seed=self._seed,
+      order=self._kind,
+      num_samples=num_samples,
+      split=self._split,
+      split_index=self._split_index,
+      add_extra_token=bool(self.extra),
+      drop_last=self._drop_last,
+      shuffle=self._shuffle,
+      name=self.corpus.name,
+      contiguous=self._tokens.contiguous,
+      vocab_size=self.vocab_size,
+      data_sharding=self._data_sharding,
+      ltor_options=self._ltor,
+      cache=self.cache,
     )
-
-  def __getstate__(self) -> dict[str, Any]:
-    """Leaves out the kernel's object, which is made anew from the rest."""
-    return {k: v for k, v in self.__dict__.items() if k != "_rows"}
-
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    self.__dict__.update(state)
-    self._rows = self._stable_rows()
 
   def __len__(self) -> int:
-    """Rows of one epoch."""
+    """Rows of one epoch; in Megatron's order, of the whole index."""
     return self.rows_per_epoch
 
   def __getitem__(self, index: Any) -> Any:
-    """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
+    """Returns {tokens, labels}, int32[seq_length] each, of row `index`.
+
+    With ltor_options also `ltor.ltor_fields`.
+    """
     if isinstance(index, slice):
       return self.slice(index)
     plan = self.plan(index)
-    return gather.row_fields(self.read(plan)[0], plan, self.extra)
+    return self.row_fields(self.read(plan)[0], plan)
+
+  def row_fields(
+    self, text: np.ndarray, plan: RowPlans
+  ) -> dict[str, np.ndarray]:
+    """Returns the fields of one row, whose tokens are int32[S + extra]."""
+    fields = gather.row_fields(text, plan, self.extra)
+    if self._ltor is None:
+      return fields
+    return ltor.add_ltor_fields(fields, self._ltor)
 
   @property
   def settings(self) -> dict[str, Any]:
-    """What decides the rows besides the corpus."""
-    return {
+    """What decides the rows besides the corpus and the number asked for."""
+    settings = {
       "kind": "gpt",
-      "order": "stable",
+      "order": self._kind,
       "shuffle": bool(self._shuffle),
       "seed": self._seed,
       "seq_length": self.seq_length,
@@ -164,11 +208,48 @@ class GPTSamples(grain.MapDataset):
       "split_index": self._split_index,
       "drop_last": bool(self._drop_last),
     }
+    # Only where they are used, so that other fingerprints stay what they were.
+    if self._data_sharding is not None:
+      settings["data_sharding"] = self._data_sharding
+    if self._ltor is not None:
+      settings["eod_id"] = self._ltor.eod_id
+    return settings
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
-    return {**self.settings, "sources": [self.corpus.identity]}
+    identity = {**self.settings, "sources": [self.corpus.identity]}
+    if self._kind == "megatron":
+      identity["num_samples"] = self.num_samples
+    return identity
+
+  @property
+  def num_tokens(self) -> int:
+    """Tokens of the split, T."""
+    return self._tokens.num_tokens
+
+  @property
+  def document_index(self) -> np.ndarray:
+    """int32[E * sequences], Megatron's order of the split's sequences."""
+    return self._megatron().document_index
+
+  @property
+  def sample_index(self) -> np.ndarray:
+    """int32[rows + 1, 2], (place in document_index, offset) of each sample."""
+    return self._megatron().sample_index
+
+  @property
+  def shuffle_index(self) -> np.ndarray:
+    """uint32[rows], which sample each row is."""
+    return self._megatron().shuffle_index
+
+  def _megatron(self) -> MegatronOrder:
+    if not isinstance(self._order, MegatronOrder):
+      raise AttributeError(
+        f'These samples have order={self._kind!r}; only order="megatron" has'
+        " a document, a sample and a shuffle index for a whole run."
+      )
+    return self._order
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
     """Returns int64[1]: all of the first `num_rows` rows are this source's."""
@@ -177,6 +258,22 @@ class GPTSamples(grain.MapDataset):
   def num_rows(self, epochs: int) -> int:
     """Returns how many rows `epochs` epochs have."""
     return self.rows_per_epoch * epochs
+
+  @property
+  def rows_per_pass(self) -> float:
+    """Rows that read every token once: an epoch's, not a whole index's."""
+    if self._kind == "megatron":
+      cuts = max(self._tokens.num_tokens - self.extra, 0)
+      return cuts / self.seq_length
+    return float(self.rows_per_epoch)
+
+  def build_index(self, epochs: int = 1) -> None:
+    """Builds, or finds in the cache, the indices that the rows need.
+
+    Args:
+      epochs: how many, of an order that has some of its own each epoch.
+    """
+    self._with_path(lambda: self._order.build_index(epochs))
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""
@@ -196,34 +293,41 @@ class GPTSamples(grain.MapDataset):
       token), the last one of a kept tail fewer.
 
     Raises:
-      IndexError: for a negative row.
+      IndexError: for a negative row, or one past the end of Megatron's index.
       ValueError: for a split too small for one row, or sequences that do not
         lie back to back.
     """
     rows = kernel_rows(rows)
     if not self.rows_per_epoch:
+      row_tokens = self.seq_length + self.extra
+      spans_epochs = self._kind == "megatron" and self.num_samples is not None
       raise ValueError(
         too_small(
           self.corpus,
-          span=(self._first, self._last),
+          span=(self._tokens.first, self._tokens.last),
           split=self._split,
           split_index=self._split_index,
-          num_tokens=self.num_tokens,
-          row_tokens=self.seq_length + self.extra,
+          num_tokens=self._tokens.num_tokens,
+          row_tokens=row_tokens,
+          enough_tokens=1 if spans_epochs else row_tokens,
         )
       )
-    file = self.corpus.token_file()
+    if self._buckets is not None:
+      epochs, rows = self._buckets.map(rows)
+      if self._kind != "megatron":
+        rows = epochs * self._order.rows_per_epoch + rows
+    return RowPlans(*self._with_path(lambda: self._order.plan(rows, source)))
+
+  def _with_path(self, do: Callable[[], Any]) -> Any:
+    """Does it; an error says which corpus it is about."""
     try:
-      plan = self._rows.plan(file, rows, source)
-      if plan is None:
-        plan = self._rows.plan(file, rows, source, self._keys(rows))
+      return do()
     except ValueError as error:
       raise ValueError(
         f"{self.corpus.path}.idx: {str(error).rstrip('.')}. Pass"
         " contiguous=False to read sequences that do not lie back to back, and"
         " run `IndexedReader.verify` to see whether the file is damaged."
       ) from error
-    return RowPlans(*plan)
 
   def read(
     self,
@@ -261,12 +365,37 @@ class GPTSamples(grain.MapDataset):
     *,
     sources: Sequence[gather.TokenSource] | None = None,
   ) -> Segments:
-    """Returns where documents begin in planned rows, reading no token."""
-    del sources
-    return gather.segments(plans)
+    """Returns where documents begin in planned rows.
 
-  def _keys(self, rows: np.ndarray) -> list[tuple[int, bytes]]:
-    """Returns the key of every epoch among the rows."""
-    epochs = np.unique(rows // self.rows_per_epoch).tolist()
-    name = self.corpus.name
-    return [(e, permutation_key(self._seed, name, e)) for e in epochs]
+    The plan knows and no token is read, but with ltor_options: then whole
+    rows are looked through for end-of-document ids.
+    """
+    segments = gather.segments(plans)
+    if self._ltor is None:
+      return segments
+    return eod_segments(
+      plans,
+      sources=sources or self.sources,
+      eod_id=self._ltor.eod_id,
+      lengths=segments.lengths,
+    )
+
+
+def _check_order(order: str, num_samples: int | None, shuffle: bool) -> None:
+  """Raises ValueError for an unknown order, or arguments it does not take."""
+  if order not in ORDERS:
+    raise ValueError(
+      f"order must be one of {', '.join(map(repr, ORDERS))}; got {order!r}."
+    )
+  if order == "megatron":
+    if not shuffle:
+      raise ValueError(
+        'order="megatron" is shuffled always, got shuffle=False. Use'
+        ' order="stable" to read rows as they are stored.'
+      )
+  elif num_samples is not None:
+    raise ValueError(
+      f'num_samples must be None with order="{order}", got {num_samples}:'
+      " the order does not depend on how many rows are asked for. Stop"
+      " after as many rows as you need."
+    )

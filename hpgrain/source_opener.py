@@ -14,6 +14,8 @@ import numpy as np
 
 from hpgrain.data_paths import SourceSpec
 from hpgrain.dataset_options import DatasetOptions
+from hpgrain.index_cache import IndexCache
+from hpgrain.ltor import LtorOptions
 from hpgrain.manifest import Manifest
 from hpgrain.precut import PrecutSamples
 from hpgrain.samples import GPTSamples
@@ -29,16 +31,24 @@ class SourceOpener:
     options: of the whole dataset.
     manifests: by prefix, of the pairs that have one.
     ids: what is known of token ids.
+    cache: of indices, shared by all sources.
     readers: those opened so far, by prefix.
   """
 
   options: DatasetOptions
   manifests: Mapping[str, Manifest]
   ids: TokenIds
+  cache: IndexCache
   readers: dict[str, IndexedReader] = dataclasses.field(default_factory=dict)
 
   def __call__(
-    self, spec: SourceSpec, *, split: str, split_index: int, train: bool
+    self,
+    spec: SourceSpec,
+    *,
+    split: str,
+    split_index: int,
+    which: str,
+    num_samples: int | None = None,
   ) -> GPTSamples | PrecutSamples:
     """Returns the samples of one split.
 
@@ -46,12 +56,14 @@ class SourceOpener:
       spec: the source.
       split: weights of its splits.
       split_index: which of them to read.
-      train: whether rows are shuffled, and the tail is dropped always.
+      which: "train", "valid" or "test": train is shuffled and drops its tail.
+      num_samples: rows asked for, in Megatron's order; None is one epoch.
 
     Raises:
       ValueError: if the corpus is not what it is read as.
     """
     options = self.options
+    train = which == "train"
     reader = self._reader(spec.path)
     arguments = {
       "seq_length": options.seq_length,
@@ -62,6 +74,8 @@ class SourceOpener:
       "split_index": split_index,
       "shuffle": train,
       "name": spec.name,
+      "data_sharding": options.data_sharding if train else None,
+      "ltor_options": self._ltor(),
     }
     if options.is_dataset_from_mr:
       return PrecutSamples(
@@ -74,12 +88,32 @@ class SourceOpener:
     if not options.skip_data_check:
       row = options.seq_length + int(options.add_extra_token_to_sequence)
       _refuse_cut_records(reader, self.manifests.get(spec.path), row)
+    if options.order == "megatron":
+      # Megatron shuffles every split, and keeps the tail of valid alone.
+      keeps = which == "valid"
+      arguments |= {"shuffle": True, "num_samples": num_samples}
+    else:
+      keeps = not train
+    drops = options.drop_last_partial_validation_sequence
     return GPTSamples(
       reader,
       order=options.order,
-      drop_last=train or options.drop_last_partial_validation_sequence,
+      drop_last=drops or not keeps,
       contiguous=options.contiguous,
+      cache=self.cache,
       **arguments,
+    )
+
+  def _ltor(self) -> LtorOptions | None:
+    """Returns how to make Megatron's masks, if they are asked for."""
+    options = self.options
+    if not options.create_ltor_fields_in_dataloader:
+      return None
+    return LtorOptions(
+      eod_id=self.ids.eod_id,
+      reset_position_ids=options.reset_position_ids,
+      reset_attention_mask=options.reset_attention_mask,
+      eod_mask_loss=options.eod_mask_loss,
     )
 
   def _reader(self, prefix: str) -> IndexedReader:

@@ -145,13 +145,11 @@ def test_words_of_the_reference_are_translated():
       "dataset__data_config__split_by_data_parallel",
       r"belongs to online data",
     ),
-    ("dataloader__data_sharding", r"it is not in this version"),
     *(
       (f"dataloader__{name}", rf"^dataloader\.{name} is no .* not in this ver")
       for name in (
         "balance_rows",
         "balance_shares",
-        "data_rearrange_map",
         "length_buckets",
         "max_segments",
         "min_buffered_samples",
@@ -165,7 +163,10 @@ def test_words_of_the_reference_are_translated():
       )
     ),
     ("data_transform__data_type", r"^data_transform is no .* not in this ver"),
-    ("dataset__data_config__num_samples", r"say training\.train_iters"),
+    (
+      "dataset__data_config__num_samples",
+      r"asked for by training\.train_samples",
+    ),
   ],
 )
 def test_unknown_keys_are_refused_with_the_nearest(name, message):
@@ -229,8 +230,6 @@ def test_illegal_values_are_refused(name, value, message):
   ("name", "value", "reason"),
   [
     ("dataset__kind", "online", "tokenizing while training is not in this"),
-    ("dataset__data_config__order", "megatron", "it is not in this version"),
-    ("dataset__data_config__order", "documents", "it is not in this version"),
     ("dataloader__type", "dynamic", "indexed rows all have seq_length"),
     ("get_batch__source_type", "online", "tokenizing while training"),
     ("get_batch__attention_mode", "compressed", "it needs a kernel adapter"),
@@ -238,11 +237,6 @@ def test_illegal_values_are_refused(name, value, message):
       "get_batch__context_parallel_layout",
       "zigzag",
       "it is not in this version",
-    ),
-    (
-      "dataset__data_config__create_ltor_fields_in_dataloader",
-      True,
-      "the batch carries these fields already",
     ),
   ],
 )

@@ -38,6 +38,7 @@ def test_the_configs_are_those_of_the_readme():
     "indexed_blend",
     "indexed_documents",
     "indexed_precut",
+    "megatron",
     "mock",
     "quickstart",
   ]
@@ -67,6 +68,7 @@ def test_every_config_has_its_command_on_top(path):
     "indexed_blend": "/tmp/blend",
     "indexed_documents": "/tmp/docs",
     "indexed_precut": "/tmp/precut",
+    "megatron": "/tmp/megatron",
     "mock": "/tmp/mock",
   }[path.stem]
   command = (

@@ -248,8 +248,35 @@ def test_splits_of_a_source_share_its_reader(documents):
       r"simple_blend='inter' takes pre-cut records only",
     ),
     (
-      {"data_path": "/x", "create_ltor_fields_in_dataloader": True},
-      "create_ltor_fields_in_dataloader=True is refused: the batch carries",
+      {
+        "mock_data": True,
+        "vocab_size": 9,
+        "create_ltor_fields_in_dataloader": True,
+      },
+      "mock_data=True has no documents",
+    ),
+    (
+      {"mock_data": True, "vocab_size": 9, "data_sharding": 2},
+      "data_sharding=2 orders rows that are read",
+    ),
+    (
+      {"data_path": "/x", "order": "megatron", "is_dataset_from_mr": True},
+      "^order='megatron' is of documents, and is_dataset_from_mr=True has",
+    ),
+    (
+      {"mock_data": True, "vocab_size": 9, "order": "documents"},
+      "^order='documents' is of documents, and mock_data=True has none",
+    ),
+    (
+      {"data_path": "/x", "order": "documents", "num_samples": 9},
+      '^num_samples=9 goes with order="megatron" alone',
+    ),
+    *(
+      (
+        {"data_path": "/x", "order": "megatron", "num_samples": wrong},
+        "^num_samples is a number of train rows, or three .* Got",
+      )
+      for wrong in (-1, (1, 2), (1, -2, 3), "12", True, 1.5)
     ),
     ({"data_path": "/x", "split": "1,-1"}, "cannot be negative"),
     ({"data_path": (1, "/x", "/y")}, "weight and a prefix in turn"),
@@ -281,7 +308,8 @@ def test_floats_are_no_token_ids(tmp_path, mmap, lazy):
 
 def test_another_order_is_refused(documents):
   with pytest.raises(
-    ValueError, match=r"^order must be 'stable', got 'random'\."
+    ValueError,
+    match=r"^order must be 'stable' or 'documents' or 'megatron', got 'random'",
   ):
     _build(data_path=documents, order="random")
 
@@ -420,6 +448,8 @@ def test_keys_without_meaning_are_said_once(documents, caplog, monkeypatch):
       )
   said = [r.getMessage() for r in caplog.records if "no effect" in r.msg]
   assert said == [
-    f'{given} has no effect: order="stable" builds no index to cache.'
-    for given in ("data_cache_path='/cache'", "data_index_cache=True")
+    "data_index_cache=True has no effect: every process finds or builds an"
+    " index by itself, and data_cache_path says where it is kept.",
+    "data_cache_path='/cache' has no effect: order=\"stable\" builds no index"
+    " to cache.",
   ]

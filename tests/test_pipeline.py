@@ -312,7 +312,7 @@ def test_debug_check_dataset_logs(prefix, capsys, monkeypatch):
     ({"training": {"global_batch_size": "4"}}, r"training\.global_batch_size"),
     ({"training": {"global_batch_size": 6}}, r"6 rows .* over 4 parts"),
     ({"data_config": {"seq_length": 9}}, r"9 positions .* over 2 parts"),
-    ({"data_config": {"order": "megatron"}}, r"data_config\.order"),
+    ({"data_config": {"order": "megatro"}}, r"data_config\.order"),
     ({"data_config": {"split": "1,-1,0"}}, "cannot be negative"),
     ({"data_config": {"split": "0,1,0,3"}}, "at most three weights"),
     ({"dataset": {"kind": "online"}}, r"dataset\.kind"),

@@ -322,7 +322,15 @@ def test_the_least_share_works(tmp_path):
 @pytest.mark.parametrize(
   "options, message",
   [
-    ({"order": "megatron"}, r'order must be "stable", got \'megatron\''),
+    ({"order": "random"}, r"order must be one of 'stable', .* got 'random'"),
+    (
+      {"order": "megatron", "shuffle": False},
+      r"shuffled always, got shuffle=F",
+    ),
+    ({"order": "megatron", "seed": -1}, r"from 0 to 4294967295, got -1"),
+    ({"order": "megatron", "seed": 2**32}, r"from 0 to .* got 4294967296"),
+    ({"order": "megatron", "num_samples": -1}, r"at least 0, got -1"),
+    ({"data_sharding": 0}, r"data_sharding must be at least 1, got 0"),
     ({"num_samples": 5}, r"num_samples must be None .* got 5"),
     ({"seq_length": 0}, r"seq_length must be at least 1, got 0"),
     ({"vocab_size": 0}, r"vocab_size must be at least 1, got 0"),

@@ -104,6 +104,11 @@ class IndexedReader:
     return self._stamp.idx_bytes
 
   @property
+  def idx_mtime_ns(self) -> int:
+    """When the `.idx` was last written, as it was opened."""
+    return self._stamp.idx_mtime_ns
+
+  @property
   def bin_bytes(self) -> int:
     """The size of the `.bin` when it was opened."""
     return self._stamp.bin_bytes

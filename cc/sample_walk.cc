@@ -1,0 +1,163 @@
+#include "sample_walk.h"
+
+#include <algorithm>
+
+#include "clones.h"
+#include "errors.h"
+
+namespace hpgrain {
+namespace {
+
+using int128 = __int128;
+
+constexpr int64_t kMaxInt32 = (int64_t{1} << 31) - 1;
+// A sum of two numbers below it and one length fits into 64 bits.
+constexpr int64_t kMaxTokens = int64_t{1} << 62;
+
+HPGRAIN_CLONES
+int64_t Largest(const uint8_t* values, int64_t size) {
+  int64_t largest = 0;
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t value = LoadUnaligned<int64_t>(values, i);
+    largest = value > largest ? value : largest;
+  }
+  return largest;
+}
+
+[[noreturn]] void ThrowBadDocument(const SampleWalkConfig& c, int64_t place) {
+  const int64_t id = c.document_index[place];
+  if (id < 0 || id >= c.lengths.size) {
+    ThrowInvalid("document_index[", place, "] is ", id, ", but there are ",
+                 c.lengths.size, " lengths; it must lie in [0, ",
+                 c.lengths.size, ").");
+  }
+  ThrowInvalid("lengths[", id, "] is ", c.lengths[id], " (document_index[",
+               place, "]); a document has 0 tokens or more.");
+}
+
+template <typename Id, typename Length, typename Out>
+class Walk {
+ public:
+  Walk(const SampleWalkConfig& config, Out* out)
+      : config_(config),
+        out_(out),
+        end_(static_cast<uint64_t>(config.seq_length + config.extra)) {}
+
+  void Run() {
+    // Documents in shuffled order are a cache miss each: their lengths are
+    // asked for so many steps ahead.
+    constexpr int64_t kAhead = 32;
+    const int64_t size = config_.document_index.size;
+    *out_++ = 0;
+    *out_++ = 0;
+    if (config_.num_samples == 0) return;
+    int64_t place = 0;
+    for (; place + kAhead < size; ++place) {
+      IntArray::PrefetchItem(config_.lengths.data, IdAt(place + kAhead),
+                             sizeof(Length));
+      if (Step(place)) return;
+    }
+    for (; place < size; ++place) {
+      if (Step(place)) return;
+    }
+    EndShort();
+  }
+
+ private:
+  int64_t IdAt(int64_t place) const {
+    return LoadUnaligned<Id>(config_.document_index.data, place);
+  }
+
+  // Lays one document behind those before it; whether all samples are done.
+  bool Step(int64_t place) {
+    const int64_t id = IdAt(place);
+    if (static_cast<uint64_t>(id) >=
+        static_cast<uint64_t>(config_.lengths.size)) {
+      ThrowBadDocument(config_, place);
+    }
+    const int64_t length = LoadUnaligned<Length>(config_.lengths.data, id);
+    if (length < 0) ThrowBadDocument(config_, place);
+    const uint64_t after = begin_ + static_cast<uint64_t>(length);
+    while (end_ <= after) {
+      const uint64_t extra = static_cast<uint64_t>(config_.extra);
+      *out_++ = static_cast<Out>(place);
+      *out_++ = static_cast<Out>(end_ - extra - begin_);
+      end_ += static_cast<uint64_t>(config_.seq_length);
+      if (++done_ == config_.num_samples) return true;
+    }
+    begin_ = after;
+    return false;
+  }
+
+  // The documents are at an end: so is the last sample, or it is an error.
+  void EndShort() {
+    const auto& c = config_;
+    const uint64_t last_begin = end_ - static_cast<uint64_t>(
+                                           c.seq_length + c.extra);
+    if (done_ + 1 < c.num_samples ||
+        begin_ <= last_begin + static_cast<uint64_t>(c.extra)) {
+      ThrowInvalid("the ", c.document_index.size, " documents hold ", begin_,
+                   " tokens, which end in sample ", done_, " of ",
+                   c.num_samples, " samples of ", c.seq_length, " + ",
+                   c.extra, " tokens; ask for fewer samples, or give all "
+                   "documents.");
+    }
+    int64_t place = c.document_index.size - 1;
+    while (c.lengths[IdAt(place)] == 0) --place;
+    *out_++ = static_cast<Out>(place);
+    *out_++ = static_cast<Out>(c.lengths[IdAt(place)] - c.extra);
+  }
+
+  const SampleWalkConfig config_;
+  Out* out_;
+  uint64_t begin_ = 0;  // tokens of the documents before
+  uint64_t end_;        // of the sample being filled
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+bool CheckSampleWalk(const SampleWalkConfig& c) {
+  if (c.seq_length < 1 || c.extra < 0 || c.extra > 1 ||
+      c.seq_length > kMaxInt32 - c.extra) {
+    ThrowInvalid("a sample of ", c.seq_length, " + ", c.extra,
+                 " tokens; seq_length must be at least 1, extra 0 or 1 and "
+                 "the sample below 2**31.");
+  }
+  if (c.num_samples < 0) {
+    ThrowInvalid("num_samples is ", c.num_samples, "; it must be 0 or more.");
+  }
+  // Known before anything of this size is made.
+  const int64_t longest = c.lengths.kind == IntKind::kInt64
+                              ? Largest(c.lengths.data, c.lengths.size)
+                              : kMaxInt32;
+  const int128 most = int128{longest} * c.document_index.size;
+  const int128 least =
+      int128{c.num_samples - 1} * c.seq_length + c.extra + 1;
+  if (c.num_samples > 0 && (least > most || least > kMaxTokens)) {
+    ThrowInvalid(c.num_samples, " samples of ", c.seq_length, " + ", c.extra,
+                 " tokens are more than ", c.document_index.size,
+                 " documents can hold; ask for fewer samples.");
+  }
+  return longest > kMaxInt32 || c.document_index.size > kMaxInt32;
+}
+
+template <typename Out>
+void WalkSamples(const SampleWalkConfig& config, Out* out) {
+  const bool wide_ids = config.document_index.kind == IntKind::kInt64;
+  const bool wide_lengths = config.lengths.kind == IntKind::kInt64;
+  if (wide_ids && wide_lengths) {
+    Walk<int64_t, int64_t, Out>(config, out).Run();
+  } else if (wide_ids) {
+    Walk<int64_t, int32_t, Out>(config, out).Run();
+  } else if (wide_lengths) {
+    Walk<int32_t, int64_t, Out>(config, out).Run();
+  } else {
+    Walk<int32_t, int32_t, Out>(config, out).Run();
+  }
+}
+
+template void WalkSamples<int32_t>(const SampleWalkConfig&, int32_t*);
+template void WalkSamples<int64_t>(const SampleWalkConfig&, int64_t*);
+
+}  // namespace hpgrain
