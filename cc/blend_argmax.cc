@@ -8,7 +8,7 @@ namespace {
 struct ScalarVector {
   using Vector = double;
   static constexpr int kWidth = 1;
-  static constexpr int kMaxVectors = 16;
+  static constexpr int kMaxVectors = 4;
 
   static Vector Set(double value) { return value; }
   static Vector Load(const double* from) { return *from; }

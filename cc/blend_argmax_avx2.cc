@@ -14,7 +14,7 @@ namespace {
 struct Avx2Vector {
   using Vector = __m256d;
   static constexpr int kWidth = 4;
-  static constexpr int kMaxVectors = 8;
+  static constexpr int kMaxVectors = 16;
 
   static Vector Set(double value) { return _mm256_set1_pd(value); }
   static Vector Load(const double* from) { return _mm256_loadu_pd(from); }

@@ -157,6 +157,30 @@ int64_t DrawMany(const BlendLanes& lanes, const BlendSources& sources,
   return t;
 }
 
+// The same for vectors of one lane, which need no blocks.
+template <typename V, typename Id>
+int64_t DrawInTurn(const BlendLanes& lanes, const BlendSources& sources,
+                   int64_t first, int64_t last, const BlendRows<Id>& rows,
+                   double* error) {
+  int64_t t = first;
+  bool spent = false;
+  while (t < last && !spent) {
+    const double step = BlendStep<V>(t);
+    double best = lanes.weight[0] * step - lanes.count[0];
+    int64_t lane = 0;
+    for (int64_t i = 1; i < lanes.num_lanes; ++i) {
+      const double e = lanes.weight[i] * step - lanes.count[i];
+      lane = e > best ? i : lane;
+      best = e > best ? e : best;
+    }
+    spent = WriteRow<V>(sources, lanes.id[lane], t, rows);
+    lanes.count[lane] = spent ? kNever : lanes.count[lane] + 1;
+    *error = best;
+    ++t;
+  }
+  return t;
+}
+
 // Takes as few vectors, a power of two, as hold the lanes.
 template <typename V, typename Id, int kVectors = 1>
 int64_t Draw(const BlendLanes& lanes, const BlendSources& sources,
@@ -169,6 +193,7 @@ int64_t Draw(const BlendLanes& lanes, const BlendSources& sources,
     return Draw<V, Id, 2 * kVectors>(lanes, sources, first, last, rows,
                                      error);
   }
+  {}
   return DrawMany<V>(lanes, sources, first, last, rows, error);
 }
 
@@ -199,7 +224,7 @@ void Mark(const BlendLanes& lanes, int64_t now, int64_t later, double bound,
 }
 
 template <typename V>
-constexpr BlendArgmax kBlendArgmax = {V::kMaxVectors * V::kWidth, &Mark<V>,
+constexpr BlendArgmax kBlendArgmax = {V::kWidth == 1 ? 64 : V::kMaxVectors * V::kWidth, &Mark<V>,
                                       &Draw<V, int16_t>, &Draw<V, int32_t>};
 
 }  // namespace hpgrain

@@ -69,7 +69,7 @@ class LaneArrays {
 // error of minus infinity after a draw, which changes nothing of this.
 //
 // Any B gives the right rows; a good one lies a little below the largest
-// error, so that m is about `kSteps` and few sources reach B in that time.
+// error, so that m is about `steps_` and few sources reach B in that time.
 class Windows {
  public:
   Windows(LaneArrays* all, int64_t num_sources)
@@ -77,7 +77,8 @@ class Windows {
         near_(num_sources),
         at_now_((num_sources + kLaneBlock - 1) / kLaneBlock),
         at_later_(at_now_.size()),
-        gap_(static_cast<double>(kSteps) / static_cast<double>(num_sources)) {}
+        steps_(num_sources <= 512 ? 12 : 24),
+        gap_(static_cast<double>(steps_) / static_cast<double>(num_sources)) {}
 
   template <typename Id>
   void Draw(const BlendArgmax& argmax, const BlendSources& sources,
@@ -86,7 +87,7 @@ class Windows {
     double error = 0;
     int64_t t = draw(all_, sources, 0, 1, rows, &error);
     while (t < size) {
-      const int64_t end = std::min(t + kSteps, size);
+      const int64_t end = std::min(t + steps_, size);
       argmax.mark(all_, t, end - 1, error - gap_, at_now_.data(),
                   at_later_.data());
       int64_t num_at_bound = 0;
@@ -105,18 +106,16 @@ class Windows {
       for (int64_t i = 0; i < num_near; ++i) {
         all_.count[near.id[i]] = near.count[i];
       }
-      Widen(num_at_bound < kSteps ? 1.125 : 0.875);
+      Widen(num_at_bound < steps_ ? 1.125 : 0.875);
     }
   }
 
  private:
-  static constexpr int64_t kSteps = 16;
-
-  void Widen(double factor) {
+    void Widen(double factor) {
     gap_ = std::clamp(gap_ * factor, 1e-300, 1e300);
   }
 
-  // Of sources alike in weight and count the first always wins, and kSteps
+  // Of sources alike in weight and count the first always wins, and steps_
   // steps draw from no more than so many: a longer run of them is cut, or a
   // blend of equal weights would have half of its sources near at a time.
   int64_t GatherNear() {
@@ -132,7 +131,7 @@ class Windows {
         const bool alike = num_near > 0 && near.weight[num_near - 1] == weight &&
                            near.count[num_near - 1] == count;
         run = alike ? run + 1 : 1;
-        if (run > kSteps) continue;
+        if (run > steps_) continue;
         near_.Put(num_near, static_cast<int32_t>(id), weight, count);
         ++num_near;
       }
@@ -144,6 +143,7 @@ class Windows {
   LaneArrays near_;
   std::vector<uint64_t> at_now_;
   std::vector<uint64_t> at_later_;
+  const int64_t steps_;
   double gap_;  // from the last draw's error down to B
 };
 

@@ -9,7 +9,7 @@ In the order of a Megatron-LM run with --seed 1234 --split 99,1,0
 
   --config=configs/megatron.py:seq_length=4096 --config.prepare=none \
   --config.dataset.data_path=/data/corpus_text_document \
-  --config.model_assets.tokenizer.pretrained_model_name_or_path=/data/tokenizer \
+  --config.model_assets.tokenizer.pretrained_model_name_or_path=/data/tok \
   --config.dataset.data_config.split=99,1,0 --config.training.seed=1234 \
   --config.training.train_samples=1000000 \
   --config.dataloader.consumed_samples=N

@@ -57,8 +57,9 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
   """Returns `config` with defaults filled in, checked and frozen.
 
   `simple_blend=False` becomes "no", a set `drop_last` also sets `end_of_data`,
-  an unset `sampler_type` becomes the one that goes with the order, and a data path other than a string becomes a tuple of `SourceEntry`. What
-  this returns may be checked again.
+  an unset `sampler_type` becomes the one that goes with the order, and a data
+  path other than a string becomes a tuple of `SourceEntry`. What this returns
+  may be checked again.
 
   Raises:
     ValueError: a key that does not exist, a value of another type or outside

@@ -217,7 +217,8 @@ def check_seed(seed: int) -> int:
   if not 0 <= seed <= _MAX_SEED:
     raise ValueError(
       f'order="megatron" takes a seed from 0 to {_MAX_SEED}, got {seed}: its'
-      ' generator has no others. Choose another training.seed, or order="stable".'
+      " generator has no others. Choose another training.seed, or"
+      ' order="stable".'
     )
   return seed
 

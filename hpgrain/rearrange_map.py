@@ -159,7 +159,7 @@ def _mapping(items: Iterable[tuple[Any, Any]], where: str) -> dict[int, int]:
     place = key
     if isinstance(key, str):
       # The keys of JSON objects are strings: "7", but not "07" or "+7".
-      digits = key.isdecimal() and key.isascii() and len(key) < 20
+      digits = key.isdecimal() and len(key) < 20
       place = int(key) if digits else key
       if str(place) != key or isinstance(place, str):
         raise ValueError(f"{where}: place {key!r} is no integer from 0 on.")

@@ -2,9 +2,9 @@
 
 Which pieces of which documents make row i is the order's matter:
 
-  stable     cuts of the documents as they are stored, permuted   stable_order
-  documents  each epoch's documents permuted, cut in that order   document_orders
-  megatron   as Megatron-core has it, for a number of rows        document_orders
+  stable     cuts of the documents as they are stored    (stable_order)
+  documents  cuts of the documents, permuted each epoch  (document_orders)
+  megatron   as Megatron-core has it, for so many rows   (document_orders)
 
 What is the same for all of them is here: opening, reading, fields.
 """

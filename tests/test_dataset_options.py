@@ -7,11 +7,11 @@ import pytest
 from hpgrain import build_indexed_text_dataset
 from hpgrain.config_schema import KEYS
 from hpgrain.dataset_options import (
-  split_samples,
   DatasetOptions,
   read_options,
   schema_keys,
   signature,
+  split_samples,
 )
 
 _GIVEN = {"seed": 0, "seq_length": 4, "data_path": "/x"}

@@ -6,10 +6,8 @@ from pathlib import Path
 import megatron_twins as slow
 import numpy as np
 import pytest
-import twins
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_files import corpora, token_file
 
 from hpgrain import _kernels
 

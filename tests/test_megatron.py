@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import corpora
@@ -11,6 +12,7 @@ from hpgrain import build_indexed_text_dataset, index, megatron
 from hpgrain.index_cache import IndexCache
 from hpgrain.megatron_blend import member_sizes, target_sizes
 from hpgrain.samples import GPTSamples
+from hpgrain.sources.indexed import IndexedReader
 
 _DATA = Path(__file__).parent / "data"
 _GOLDEN = np.load(_DATA / "megatron.npz")
@@ -388,3 +390,31 @@ def test_exhaustive_blends_take_every_row_once():
     (2, 0),
     *((3, k) for k in range(5)),
   ]
+
+
+def test_the_documented_example_goes_on_where_megatron_stopped(capsys):
+  text = (Path(__file__).parents[1] / "docs/megatron.md").read_text("utf-8")
+  (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+  (printed,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+  data = str(_DATA / "indexed/u16_1")
+  assert code.count("tests/data/indexed/u16_1") == 1
+  exec(code.replace("tests/data/indexed/u16_1", data), {})
+  assert capsys.readouterr().out == printed
+  found = np.fromstring(re.sub(r"[\[\]]", " ", printed), np.int64, sep=" ")
+  rows = [_golden_row("gpt/u16_1_n333/train", i)[:6] for i in range(160, 164)]
+  np.testing.assert_array_equal(found.reshape(4, 6), rows)
+
+
+def _golden_row(name, row):
+  """The tokens between two entries of Megatron's sample index."""
+  documents, samples, order = (
+    _GOLDEN[f"{name}/{kind}_index"]
+    for kind in ("document", "sample", "shuffle")
+  )
+  dataset = _CASES["gpt"][name]["config"]["dataset_path"]
+  reader = IndexedReader(_DATA / "indexed" / dataset)
+  (first, begin), (last, end) = samples[order[row] : order[row] + 2]
+  tokens = [reader[documents[i]].tolist() for i in range(first, last + 1)]
+  tokens[-1] = tokens[-1][: end + 1]
+  tokens[0] = tokens[0][begin:]
+  return [token for part in tokens for token in part]

@@ -7,7 +7,9 @@ import pytest
 from corpora import write_pair
 
 from hpgrain import GPTSamples, MockSamples, index
-from hpgrain.order import permutation_key, permute
+from hpgrain.buckets import Buckets
+from hpgrain.order import bucket_key, permutation_key, permute
+from hpgrain.rearranged import rearranged_rows
 from hpgrain.splits import split_bounds
 
 _DOC = (Path(__file__).parents[1] / "docs/orders.md").read_text("utf-8")
@@ -67,6 +69,43 @@ def test_spans_are_the_documents(tmp_path):
     plan = samples.plan(row)
     begin = begins[plan.sequence[0]] + plan.offset[0]
     assert [begin, begin + plan.length.sum()] == expected
+
+
+def test_mixed_documents_are_the_documents(tmp_path):
+  documents = [[[0] * 5], [[0] * 3, []], [[0] * 4], [], [[0] * 6, [0] * 2]]
+  prefix = write_pair(tmp_path / "a", documents)
+  samples = GPTSamples(prefix, seq_length=4, seed=0, order="documents")
+  for epoch, expected in enumerate(_vectors("documents")):
+    document_index, _ = samples._order.epoch_index(epoch)
+    assert document_index.tolist() == expected
+  for row, expected in enumerate(_vectors("pieces")):
+    plan = samples.plan(row)
+    ends = plan.offset + plan.length
+    pieces = zip(plan.sequence.tolist(), plan.offset.tolist(), ends.tolist())
+    assert [list(piece) for piece in pieces] == expected
+
+
+def test_bucket_keys_are_the_documents():
+  for seed, name, epoch, bucket, expected in _vectors("bucket_key"):
+    assert bucket_key(seed, name, epoch, bucket).hex() == expected
+
+
+def test_buckets_are_the_documents():
+  expected = _vectors("buckets")
+  epoch, place = Buckets(11, 3, seed=0, name="a").map(range(len(expected)))
+  assert np.stack([epoch, place], 1).tolist() == expected
+
+
+def test_the_cyclic_sampler_is_the_documents():
+  expected = _vectors("cyclic")
+  rows = rearranged_rows(
+    range(len(expected)),
+    num_rows=5,
+    order_map=None,
+    permute_seed=0,
+    wraps=True,
+  )
+  assert rows.tolist() == expected
 
 
 def test_blends_are_the_documents():

@@ -146,6 +146,7 @@ def test_rows_far_into_a_map_are_checked(monkeypatch):
     ({"01": 1}, "place '01' is no integer from 0 on"),
     ({"-1": 1}, "place '-1' is no integer from 0 on"),
     ({"²": 1}, "place '²' is no integer from 0 on"),
+    ({"٣": 1}, "place '٣' is no integer from 0 on"),
     ({"9" * 5000: 1}, "is no integer from 0 on"),
     ({"1": 0, 1: 2}, "names place 1 twice"),
     ("m.txt", r"data_rearrange_map m\.txt: a map's file ends with \.npy or"),

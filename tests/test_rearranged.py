@@ -35,7 +35,7 @@ def _wrap(samples, *, order_map=None, permute_seed=None, wraps=False):
   )
 
 
-def _blend(tmp_path, *, num=3, weights=(5, 3, 2)):
+def _blend(tmp_path, *, num=3, weights=(53, 30, 17)):
   rng = random.Random(num)
   members = []
   for i in range(num):
@@ -231,6 +231,7 @@ def test_identity_says_what_decides_the_order(records):
   # It is the rows that count, not what holds them.
   assert identity(np.array(swap, np.uint8)) == identity(swap)
   assert found[4]["data_rearrange_map"] == "d9dd8dc88ce9a42203c610892a9c1e1e"
+  assert found[3]["sampler_seed"] == 1 and "sampler_seed" not in found[0]
   assert found[2]["sampler"] == "cyclic" and found[0]["sampler"] != "cyclic"
   assert found[0].items() > plain.unique_identifiers.items()
   settings = _wrap(plain, order_map=swap).settings
@@ -249,11 +250,13 @@ def _maps(size):
     "each once": rng.permutation(size),
     "some": rng.integers(0, size, size // 2 + 1),
     "some, as many": rng.integers(0, size, size),
+    "each, and some again": np.append(rng.permutation(size), [0, 0, 0]),
   }
 
 
 @pytest.mark.parametrize(
-  "which", ["none", "each once", "some", "some, as many"]
+  "which",
+  ["none", "each once", "some", "some, as many", "each, and some again"],
 )
 @pytest.mark.parametrize(
   "sampler",
@@ -263,7 +266,7 @@ def _maps(size):
     for seed in (None, 3)
   ],
 )
-@pytest.mark.parametrize("weights", [None, (5, 3, 2)])
+@pytest.mark.parametrize("weights", [None, (53, 30, 17)])
 def test_rows_are_counted_as_they_are_planned(
   tmp_path, monkeypatch, which, sampler, weights
 ):

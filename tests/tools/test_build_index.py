@@ -149,7 +149,7 @@ def test_a_cache_must_be_named(corpora, tmp_path):
 
 
 def test_a_split_without_a_row_is_an_error_for_train_alone(corpora, tmp_path):
-  # What an epoch of valid has, 10 tokens, does not fill a row.
+  # A fifth of the documents, about 80 tokens, does not fill a row.
   short = {"order": "documents", "seq_length": 200}
   config = config_of(corpora[0], tmp_path / "cache", **short)
   assert {index.split for index in build_indices(config)} == {"train"}
