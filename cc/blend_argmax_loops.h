@@ -193,7 +193,7 @@ int64_t Draw(const BlendLanes& lanes, const BlendSources& sources,
     return Draw<V, Id, 2 * kVectors>(lanes, sources, first, last, rows,
                                      error);
   }
-  {}
+  if constexpr (V::kWidth == 1) return DrawInTurn<V>(lanes, sources, first, last, rows, error);
   return DrawMany<V>(lanes, sources, first, last, rows, error);
 }
 
