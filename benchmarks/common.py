@@ -14,9 +14,12 @@ import dataclasses
 import datetime
 import importlib.util
 import io
+import json
 import logging
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -30,8 +33,13 @@ import numpy as np
 VOCAB_SIZE = 50_000
 EOD = 0
 
+# What the scripts that grow with the documents take, unless told otherwise.
+SIZES = (1_000_000, 10_000_000, 100_000_000)
+
 _MEAN_LENGTH = 400
 _CHUNK = 1 << 20
+
+_CHILD = "--child"
 
 HEADER = (
   "| row | work | ours | against | ratio | goal | |\n"
@@ -108,8 +116,8 @@ class Times:
     return Row(
       row,
       work,
-      microseconds(self[ours]),
-      f"{peer}: {microseconds(self[peer])}",
+      duration(self[ours]),
+      f"{peer}: {duration(self[peer])}",
       said,
       goal,
       met,
@@ -119,6 +127,19 @@ class Times:
 def microseconds(seconds: float) -> str:
   """Writes a time, as 3.21 us."""
   return f"{seconds * 1e6:.3g} us"
+
+
+def duration(seconds: float) -> str:
+  """Writes a time in the unit that suits it, as 3.21 ms."""
+  for unit, name in ((1, "s"), (1e-3, "ms")):
+    if seconds >= unit:
+      return f"{seconds / unit:.3g} {name}"
+  return microseconds(seconds)
+
+
+def bytes_each(num_bytes: float, items: int) -> str:
+  """Writes how many bytes an item takes, as 4.2 B/doc."""
+  return f"{num_bytes / items:.1f} B/doc"
 
 
 def in_turn(
@@ -174,6 +195,63 @@ def quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
+def status_bytes(field: str) -> int:
+  """Returns a figure of this process's memory, such as "RssAnon"."""
+  for line in Path("/proc/self/status").read_text().splitlines():
+    if line.startswith(f"{field}:"):
+      return int(line.split()[1]) * 1024
+  raise RuntimeError(f"This system does not tell {field}.")
+
+
+def forget_peak() -> int:
+  """Begins to look for the largest memory anew; returns what is used now.
+
+  `status_bytes("VmHWM")` is the largest since. It counts what is mapped from
+  files, too, as far as it was touched.
+  """
+  # 5 resets the peak (Linux, Documentation/filesystems/proc.rst).
+  Path("/proc/self/clear_refs").write_text("5")
+  return status_bytes("VmRSS")
+
+
+def in_child(script: str, **arguments: Any) -> Any:
+  """Runs a script of ours in a process of its own, as `child` has it.
+
+  Args:
+    script: its path.
+    arguments: handed over as JSON.
+
+  Returns:
+    What its function returned, by way of JSON.
+
+  Raises:
+    RuntimeError: it failed; with what it said.
+  """
+  command = [sys.executable, script, _CHILD, json.dumps(arguments)]
+  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  if done.returncode:
+    raise RuntimeError(f"{script} failed with {arguments}:\n{done.stderr}")
+  return json.loads(done.stdout.splitlines()[-1])
+
+
+def child(function: Callable[..., Any]) -> bool:
+  """Calls a function and prints what it returns, if this is `in_child`.
+
+  Returns:
+    Whether it was.
+  """
+  if sys.argv[1:2] != [_CHILD]:
+    return False
+  print(json.dumps(function(**json.loads(sys.argv[2]))))
+  return True
+
+
+def document_lengths(rng: np.random.Generator, count: int) -> np.ndarray:
+  """Returns int32[count], lognormal with a mean of 400 tokens, at least 2."""
+  lengths = rng.lognormal(np.log(_MEAN_LENGTH) - 0.5, 1.0, count)
+  return np.maximum(lengths, 2).astype(np.int32)
+
+
 def write_corpus(
   folder: Path, *, num_documents: int, with_tokens: bool = True
 ) -> str:
@@ -195,8 +273,7 @@ def write_corpus(
     idx.write(counts.tobytes())
     for first in range(0, num_documents, _CHUNK):
       count = min(_CHUNK, num_documents - first)
-      lengths = rng.lognormal(np.log(_MEAN_LENGTH) - 0.5, 1.0, count)
-      lengths = np.maximum(lengths, 2).astype(np.int32)
+      lengths = document_lengths(rng, count)
       ends = np.cumsum(lengths, dtype=np.int64)
       last = first + count == num_documents
       documents = np.arange(first, first + count + last, dtype=np.int64)
@@ -238,12 +315,14 @@ def run(
 
   Args:
     measure: (temporary folder, options) -> rows.
-    options: further integer options and their defaults.
+    options: further integer options and their defaults; one whose default is
+      a tuple takes one number or several.
   """
   parser = argparse.ArgumentParser()
   for name, default in options.items():
     flag = "--" + name.replace("_", "-")
-    parser.add_argument(flag, type=int, default=default)
+    nargs = "+" if isinstance(default, tuple) else None
+    parser.add_argument(flag, type=int, nargs=nargs, default=default)
   arguments = parser.parse_args()
   with tempfile.TemporaryDirectory(prefix="hpgrain-benchmark-") as folder:
     rows = list(measure(Path(folder), arguments))

@@ -9,6 +9,7 @@ struct ScalarVector {
   using Vector = double;
   static constexpr int kWidth = 1;
   static constexpr int kMaxVectors = 4;
+  static constexpr int64_t kFew = 40;
 
   static Vector Set(double value) { return value; }
   static Vector Load(const double* from) { return *from; }

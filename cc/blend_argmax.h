@@ -52,7 +52,7 @@ using MarkFunction = void (*)(const BlendLanes& lanes, int64_t now,
                               uint64_t* at_later);
 
 struct BlendArgmax {
-  int64_t few;  // up to so many lanes are held in registers
+  int64_t few;  // drawing from so many lanes costs less than finding fewer
   MarkFunction mark;
   DrawFunction<int16_t> draw16;
   DrawFunction<int32_t> draw32;

@@ -15,6 +15,7 @@ struct Avx2Vector {
   using Vector = __m256d;
   static constexpr int kWidth = 4;
   static constexpr int kMaxVectors = 16;
+  static constexpr int64_t kFew = 64;
 
   static Vector Set(double value) { return _mm256_set1_pd(value); }
   static Vector Load(const double* from) { return _mm256_loadu_pd(from); }

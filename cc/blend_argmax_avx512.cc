@@ -15,6 +15,7 @@ struct Avx512Vector {
   using Vector = __m512d;
   static constexpr int kWidth = 8;
   static constexpr int kMaxVectors = 8;
+  static constexpr int64_t kFew = 64;
 
   static Vector Set(double value) { return _mm512_set1_pd(value); }
   static Vector Load(const double* from) { return _mm512_loadu_pd(from); }

@@ -54,8 +54,8 @@ struct OneHot {
   }
 };
 
-// All lanes in registers: a count that goes through memory would come back
-// late.
+// All lanes in registers, as far as there are so many: a count that one step
+// writes to memory piecemeal reaches the next one's vector late.
 template <typename V, int kVectors, typename Id>
 int64_t DrawFew(const BlendLanes& lanes, const BlendSources& sources,
                 int64_t first, int64_t last, const BlendRows<Id>& rows,
@@ -157,7 +157,7 @@ int64_t DrawMany(const BlendLanes& lanes, const BlendSources& sources,
   return t;
 }
 
-// The same for vectors of one lane, which need no blocks.
+// The same one lane after the other, which is best for vectors of one.
 template <typename V, typename Id>
 int64_t DrawInTurn(const BlendLanes& lanes, const BlendSources& sources,
                    int64_t first, int64_t last, const BlendRows<Id>& rows,
@@ -169,9 +169,9 @@ int64_t DrawInTurn(const BlendLanes& lanes, const BlendSources& sources,
     double best = lanes.weight[0] * step - lanes.count[0];
     int64_t lane = 0;
     for (int64_t i = 1; i < lanes.num_lanes; ++i) {
-      const double e = lanes.weight[i] * step - lanes.count[i];
-      lane = e > best ? i : lane;
-      best = e > best ? e : best;
+      const double other = lanes.weight[i] * step - lanes.count[i];
+      lane = other > best ? i : lane;
+      best = other > best ? other : best;
     }
     spent = WriteRow<V>(sources, lanes.id[lane], t, rows);
     lanes.count[lane] = spent ? kNever : lanes.count[lane] + 1;
@@ -192,9 +192,11 @@ int64_t Draw(const BlendLanes& lanes, const BlendSources& sources,
   if constexpr (2 * kVectors <= V::kMaxVectors) {
     return Draw<V, Id, 2 * kVectors>(lanes, sources, first, last, rows,
                                      error);
+  } else if constexpr (V::kWidth == 1) {
+    return DrawInTurn<V>(lanes, sources, first, last, rows, error);
+  } else {
+    return DrawMany<V>(lanes, sources, first, last, rows, error);
   }
-  if constexpr (V::kWidth == 1) return DrawInTurn<V>(lanes, sources, first, last, rows, error);
-  return DrawMany<V>(lanes, sources, first, last, rows, error);
 }
 
 template <typename V>
@@ -224,8 +226,8 @@ void Mark(const BlendLanes& lanes, int64_t now, int64_t later, double bound,
 }
 
 template <typename V>
-constexpr BlendArgmax kBlendArgmax = {V::kWidth == 1 ? 64 : V::kMaxVectors * V::kWidth, &Mark<V>,
-                                      &Draw<V, int16_t>, &Draw<V, int32_t>};
+constexpr BlendArgmax kBlendArgmax = {V::kFew, &Mark<V>, &Draw<V, int16_t>,
+                                      &Draw<V, int32_t>};
 
 }  // namespace hpgrain
 

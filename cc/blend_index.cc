@@ -68,8 +68,9 @@ class LaneArrays {
 // others alone, which stay in the order of their ids. Being spent is an
 // error of minus infinity after a draw, which changes nothing of this.
 //
-// Any B gives the right rows; a good one lies a little below the largest
-// error, so that m is about `steps_` and few sources reach B in that time.
+// Any B gives the right rows. A good one lies so little below the largest
+// error that m is about `steps_`, and then about twice as many sources reach
+// B in that time.
 class Windows {
  public:
   Windows(LaneArrays* all, int64_t num_sources)
@@ -77,6 +78,7 @@ class Windows {
         near_(num_sources),
         at_now_((num_sources + kLaneBlock - 1) / kLaneBlock),
         at_later_(at_now_.size()),
+        // Measured: more steps save marking but make each one longer.
         steps_(num_sources <= 512 ? 12 : 24),
         gap_(static_cast<double>(steps_) / static_cast<double>(num_sources)) {}
 
@@ -111,13 +113,14 @@ class Windows {
   }
 
  private:
-    void Widen(double factor) {
+  void Widen(double factor) {
     gap_ = std::clamp(gap_ * factor, 1e-300, 1e300);
   }
 
-  // Of sources alike in weight and count the first always wins, and steps_
-  // steps draw from no more than so many: a longer run of them is cut, or a
-  // blend of equal weights would have half of its sources near at a time.
+  // Lays out the sources that may win. Of those alike in weight and count
+  // the first wins, so that steps_ steps reach no further than so many: a
+  // longer run of them is cut, or half the sources of a blend of equal
+  // weights would be near at a time.
   int64_t GatherNear() {
     int64_t num_near = 0;
     int64_t run = 0;
@@ -128,7 +131,8 @@ class Windows {
                            __builtin_ctzll(bits);
         const double weight = all_.weight[id];
         const double count = all_.count[id];
-        const bool alike = num_near > 0 && near.weight[num_near - 1] == weight &&
+        const bool alike = num_near > 0 &&
+                           near.weight[num_near - 1] == weight &&
                            near.count[num_near - 1] == count;
         run = alike ? run + 1 : 1;
         if (run > steps_) continue;
@@ -159,7 +163,7 @@ void Draw(LaneArrays* all, Span<const int64_t> limits, int64_t size, Isa isa,
     return;
   }
   const BlendLanes lanes = all->First(limits.size);
-  double error;
+  double error = 0;
   for (int64_t t = 0; t < size;) {
     t = DrawOf(argmax, Id{})(lanes, sources, t, size, rows, &error);
   }

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hpgrain.arguments import integer
+from hpgrain.arguments import MAX_ROW, integer, row_numbers
+from hpgrain.order import grouped, permutation_key, permute
 
 # Rows to check at a time: a map may be larger than memory.
 _CHUNK = 1 << 20
@@ -125,6 +126,47 @@ def resolve(
       )
     digest.update(part.astype("<i8").tobytes())
   return order_map, digest.hexdigest()
+
+
+def rearranged_rows(
+  rows: np.ndarray | Sequence[int],
+  *,
+  num_rows: int,
+  order_map: np.ndarray | None,
+  permute_seed: int | None,
+  wraps: bool,
+) -> np.ndarray:
+  """Returns which rows stand at places `rows`.
+
+  Args:
+    rows: int64[n], places from 0 on, in any order.
+    num_rows: rows of an epoch, M, at least 1.
+    order_map: integers [L], L >= 1, each in [0, M); None takes the rows as
+      they stand, L = M.
+    permute_seed: keys how each epoch's places are permuted; None leaves them.
+    wraps: whether every epoch reads rows [0, M); if not, epoch e reads rows
+      [e * M, (e + 1) * M).
+
+  Returns:
+    int64[n].
+
+  Raises:
+    IndexError: for a place below 0 or beyond the last row there is.
+  """
+  rows = row_numbers(rows)
+  places = num_rows if order_map is None else len(order_map)
+  epoch, place = np.divmod(rows, places)
+  if not wraps and len(rows):
+    last = int(epoch.max())
+    if (last + 1) * num_rows > MAX_ROW:
+      raise IndexError(f"Rows end at 2^62, got a row of epoch {last}.")
+  if permute_seed is not None:
+    for e, chosen in grouped(epoch):
+      key = permutation_key(permute_seed, "cyclic", e)
+      place[chosen] = permute(place[chosen], places, key=key)
+  if order_map is not None:
+    place = np.asarray(order_map[place]).astype(np.int64)
+  return place if wraps else place + epoch * num_rows
 
 
 def _integers(values: Sequence[int] | np.ndarray, where: str) -> np.ndarray:

@@ -19,54 +19,12 @@ from typing import Any
 import grain
 import numpy as np
 
-from hpgrain.arguments import MAX_ROW, integer, row_numbers
-from hpgrain.order import grouped, permutation_key, permute
-from hpgrain.rearrange_map import PartialMap, resolve
+from hpgrain.arguments import integer
+from hpgrain.rearrange_map import PartialMap, rearranged_rows, resolve
 from hpgrain.records import RowPlans, Segments
 
 # Rows to plan at a time where they are counted.
 _PLANNED = 1 << 16
-
-
-def rearranged_rows(
-  rows: np.ndarray | Sequence[int],
-  *,
-  num_rows: int,
-  order_map: np.ndarray | None,
-  permute_seed: int | None,
-  wraps: bool,
-) -> np.ndarray:
-  """Returns which rows stand at places `rows`.
-
-  Args:
-    rows: int64[n], places from 0 on, in any order.
-    num_rows: rows of an epoch, M, at least 1.
-    order_map: integers [L], L >= 1, each in [0, M); None takes the rows as
-      they stand, L = M.
-    permute_seed: keys how each epoch's places are permuted; None leaves them.
-    wraps: whether every epoch reads rows [0, M); if not, epoch e reads rows
-      [e * M, (e + 1) * M).
-
-  Returns:
-    int64[n].
-
-  Raises:
-    IndexError: for a place below 0 or beyond the last row there is.
-  """
-  rows = row_numbers(rows)
-  places = num_rows if order_map is None else len(order_map)
-  epoch, place = np.divmod(rows, places)
-  if not wraps and len(rows):
-    last = int(epoch.max())
-    if (last + 1) * num_rows > MAX_ROW:
-      raise IndexError(f"Rows end at 2^62, got a row of epoch {last}.")
-  if permute_seed is not None:
-    for e, chosen in grouped(epoch):
-      key = permutation_key(permute_seed, "cyclic", e)
-      place[chosen] = permute(place[chosen], places, key=key)
-  if order_map is not None:
-    place = np.asarray(order_map[place]).astype(np.int64)
-  return place if wraps else place + epoch * num_rows
 
 
 class RearrangedSamples(grain.MapDataset):
@@ -177,11 +135,11 @@ class RearrangedSamples(grain.MapDataset):
 
   def build_index(self, epochs: int = 1) -> None:
     """Builds, or finds in the cache, the indices that the rows need."""
-    self._samples.build_index(epochs)
+    self._samples.build_index(1 if self._wraps else epochs)
 
   @property
   def settings(self) -> dict[str, Any]:
-    """What decides the rows besides the corpus; as `sources`, if any."""
+    """What decides the rows besides the corpus; not of a blend."""
     return {**self._samples.settings, **self._own_settings}
 
   @property

@@ -120,15 +120,8 @@ class GPTSamples(grain.MapDataset):
       self.corpus, split=split, split_index=split_index, contiguous=contiguous
     )
     self._order = self._make_order()
-    self._buckets = None
-    if data_sharding is not None:
-      self._buckets = Buckets(
-        self._order.rows_per_epoch,
-        integer("data_sharding", data_sharding, minimum=1),
-        seed=seed,
-        name=self.corpus.name,
-      )
-    self.rows_per_epoch = (self._buckets or self._order).rows_per_epoch
+    self.buckets = self._make_buckets()
+    self.rows_per_epoch = (self.buckets or self._order).rows_per_epoch
 
   def _make_order(self) -> StableOrder | DocumentsOrder | MegatronOrder:
     common: dict[str, Any] = {
@@ -145,6 +138,20 @@ class GPTSamples(grain.MapDataset):
     # Documents that are not permuted are as they are stored.
     shuffle = self._shuffle and self._data_sharding is None
     return StableOrder(self._tokens, shuffle=shuffle, **common)
+
+  def _make_buckets(self) -> Buckets | None:
+    if self._data_sharding is None:
+      return None
+    num_buckets = integer("data_sharding", self._data_sharding, minimum=1)
+    if not self._order.rows_per_epoch:
+      # A split without rows says so when a row is asked of it.
+      return None
+    return Buckets(
+      self._order.rows_per_epoch,
+      num_buckets,
+      seed=self._seed,
+      name=self.corpus.name,
+    )
 
   def with_num_samples(self, num_samples: int | None) -> "GPTSamples":
     """Returns the same rows in Megatron's order for another number of them.
@@ -312,8 +319,8 @@ class GPTSamples(grain.MapDataset):
           enough_tokens=1 if spans_epochs else row_tokens,
         )
       )
-    if self._buckets is not None:
-      epochs, rows = self._buckets.map(rows)
+    if self.buckets is not None:
+      epochs, rows = self.buckets.map(rows)
       if self._kind != "megatron":
         rows = epochs * self._order.rows_per_epoch + rows
     return RowPlans(*self._with_path(lambda: self._order.plan(rows, source)))

@@ -8,7 +8,9 @@ is made.
 """
 
 import dataclasses
+import logging
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from hpgrain.precut import PrecutSamples
 from hpgrain.samples import GPTSamples
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.token_ids import TokenIds
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +68,6 @@ class SourceOpener:
     """
     options = self.options
     train = which == "train"
-    reader = self._reader(spec.path)
     arguments = {
       "seq_length": options.seq_length,
       "seed": options.seed,
@@ -77,6 +80,29 @@ class SourceOpener:
       "data_sharding": options.data_sharding if train else None,
       "ltor_options": self._ltor(),
     }
+    samples = self._open(spec, arguments, which=which, num_samples=num_samples)
+    if samples.buckets is not None and samples.buckets.left:
+      _log.warning(
+        "%s: source %r has %d rows an epoch, %d more than its"
+        " data_sharding=%d buckets hold; these, its last, are left out.",
+        which,
+        spec.name,
+        samples.buckets.rows_per_epoch + samples.buckets.left,
+        samples.buckets.left,
+        samples.buckets.num_buckets,
+      )
+    return samples
+
+  def _open(
+    self,
+    spec: SourceSpec,
+    arguments: dict[str, Any],
+    *,
+    which: str,
+    num_samples: int | None,
+  ) -> GPTSamples | PrecutSamples:
+    options = self.options
+    reader = self._reader(spec.path)
     if options.is_dataset_from_mr:
       return PrecutSamples(
         reader,
@@ -93,7 +119,7 @@ class SourceOpener:
       keeps = which == "valid"
       arguments |= {"shuffle": True, "num_samples": num_samples}
     else:
-      keeps = not train
+      keeps = which != "train"
     drops = options.drop_last_partial_validation_sequence
     return GPTSamples(
       reader,

@@ -2,9 +2,11 @@ import pickle
 
 import numpy as np
 import pytest
+from corpora import write_pair
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpgrain import PrecutSamples
 from hpgrain.buckets import Buckets
 from hpgrain.order import bucket_key, permutation_key, permute
 
@@ -126,3 +128,42 @@ def test_illegal_arguments_are_refused():
     Buckets(3, 1, seed=0.5, name="a")
   with pytest.raises(IndexError, match="got row -1"):
     Buckets(3, 1, seed=0, name="a").map([0, -1])
+
+
+def test_records_are_read_in_buckets(tmp_path):
+  prefix = write_pair(tmp_path / "a", [[[10 + i, 1]] for i in range(14)])
+  options = {"seq_length": 1, "seed": 5, "split": "3,11,0", "split_index": 1}
+  samples = PrecutSamples(prefix, **options, data_sharding=3)
+  buckets = Buckets(11, 3, seed=5, name="a")
+  assert len(samples) == samples.rows_per_epoch == 9
+  assert samples.num_rows(2) == 18
+  assert samples.buckets.left == 2
+  plans = samples.plan_rows(range(18))
+  _, place = buckets.map(range(18))
+  assert plans.sequence.tolist() == (place + 3).tolist()
+  assert samples.read(plans)[:, 0].tolist() == (place + 13).tolist()
+  # Only where it is set, so that other fingerprints stay what they were.
+  plain = PrecutSamples(prefix, **options).settings
+  assert "data_sharding" not in plain
+  assert samples.settings == {**plain, "data_sharding": 3}
+
+
+def test_buckets_that_records_cannot_fill_are_refused(tmp_path):
+  prefix = write_pair(tmp_path / "a", [[[1, 2]]] * 3)
+
+  def opened(**options):
+    return PrecutSamples(prefix, seq_length=1, seed=0, **options)
+
+  with pytest.raises(ValueError, match="Source 'a': 3 rows an epoch"):
+    opened(data_sharding=4)
+  with pytest.raises(
+    ValueError, match="data_sharding must be an integer, got True"
+  ):
+    opened(data_sharding=True)
+  with pytest.raises(ValueError, match=r"data_sharding=2 .*shuffle=False"):
+    opened(data_sharding=2, shuffle=False)
+  # A split without records still says so itself.
+  empty = opened(data_sharding=2, split="9,0.1,0", split_index=1)
+  assert len(empty) == 0
+  with pytest.raises(ValueError, match="holds none of its 3 records"):
+    empty.plan(0)

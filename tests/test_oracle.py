@@ -38,7 +38,7 @@ from megatron.core.datasets import gpt_dataset  # noqa: E402
 
 CASES = int(os.environ.get("HPGRAIN_ORACLE_CASES", "30"))
 EOD, VOCAB_SIZE = 0, 100
-SPLITS = ("1", "1", "2,1,1", "0,1,2", ".6, .4", "98,1,1", "1, 0, 1")
+SPLITS = ("1", "1", "2,1,1", "0,1,2", ".6, .4", "8,1,1", "1, 0, 1")
 
 # Rows of which every field is compared.
 ITEMS = 40
@@ -81,26 +81,20 @@ def draw_case(rng: random.Random, folder: Path) -> Case:
   shared = draw_sources(rng, folder / "shared", split, seq_length)
   paths, num_samples = [], []
   for index in range(3):
-    sources, chosen = shared, split or "1"
+    prefixes, weights, sizes = shared
     if split is None:
-      sources = draw_sources(rng, folder / f"split{index}", None, seq_length)
-    prefixes, weights, sizes = sources
-    lengths = [
-      sum(part[slice(*bounds)])
-      for part in sizes
-      if (bounds := reference.split_bounds(chosen, len(part))[index * bool(split)])
-    ]
+      own = folder / f"split{index}"
+      prefixes, weights, sizes = draw_sources(rng, own, None, seq_length)
     given = split is not None or index == 0 or rng.random() < 0.7
     paths.append((prefixes, weights) if given else None)
-    rows = [max(n - extra, 0) // seq_length for n in lengths] or [0]
-    asked: int | None = rng.choice(
-      (0, 1, sum(rows), sum(rows) + 1, 2 * sum(rows), 3 * sum(rows) - 1)
-      + (rng.randint(0, 4 * sum(rows) + 2),) * 3
+    tokens = [
+      sum(lengths[slice(*bounds)])
+      for lengths in sizes
+      if (bounds := bounds_of(split, index, len(lengths)))
+    ]
+    num_samples.append(
+      draw_size(rng, sum(n // seq_length for n in tokens), weights)
     )
-    asked = min(asked, 500)
-    if weights is None and rng.random() < 0.3:
-      asked = None
-    num_samples.append(asked)
   flags = [rng.random() < 0.5 for _ in range(4)]
   return Case(
     paths,
@@ -112,6 +106,26 @@ def draw_case(rng: random.Random, folder: Path) -> Case:
     drop_last,
     *flags,
   )
+
+
+def bounds_of(
+  split: str | None, index: int, count: int
+) -> tuple[int, int] | None:
+  """Returns which of `count` sequences a split has; all where it is whole."""
+  if split is None:
+    return 0, count
+  return reference.split_bounds(split, count)[index]
+
+
+def draw_size(
+  rng: random.Random, rows: int, weights: list[float] | None
+) -> int | None:
+  """Draws how many rows to ask for where an epoch has about `rows`."""
+  if weights is None and rng.random() < 0.3:
+    return None
+  telling = (0, 1, rows, rows + 1, 2 * rows, max(3 * rows - 1, 0))
+  most = 4 * rows + 2
+  return min(rng.choice((*telling, *(rng.randint(0, most),) * 3)), 500)
 
 
 def draw_sources(

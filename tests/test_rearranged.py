@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hpgrain import BlendSamples, GPTSamples, PrecutSamples
 from hpgrain.lazy import LazySamples
 from hpgrain.order import permutation_key, permute
-from hpgrain.rearranged import RearrangedSamples, rearranged_rows
+from hpgrain.rearrange_map import rearranged_rows
+from hpgrain.rearranged import RearrangedSamples
 
 # Records of 4 + 1 tokens, told apart by their first.
 _RECORDS = [[[10 + i, 1, 2, 3, 4]] for i in range(6)]
@@ -138,6 +139,37 @@ def test_what_is_not_order_is_the_samples_own(tmp_path):
   assert segments.starts.tolist() == own_segments.starts.tolist()
   for name, value in blend[3].items():
     assert (samples[0][name] == value).all()
+
+
+def test_megatrons_order_keeps_its_number_of_rows(tmp_path):
+  prefix = write_pair(tmp_path / "a", [[[1] * 30], [[2] * 11]])
+
+  def megatron(num_samples):
+    return GPTSamples(
+      prefix, seq_length=4, seed=0, order="megatron", num_samples=num_samples
+    )
+
+  samples = _wrap(megatron(25), permute_seed=3, wraps=True, order_map=[9, 2])
+  assert samples.num_samples == 25
+  assert samples.rows_per_pass == megatron(25).rows_per_pass
+  more = samples.with_num_samples(45)
+  assert more.num_samples == 45
+  expected = _wrap(megatron(45), permute_seed=3, wraps=True, order_map=[9, 2])
+  assert more.unique_identifiers == expected.unique_identifiers
+  assert more.unique_identifiers != samples.unique_identifiers
+  found = more.plan_rows(range(6)).sequence
+  assert found.tolist() == expected.plan_rows(range(6)).sequence.tolist()
+
+
+@pytest.mark.parametrize(("wraps", "expected"), [(True, 1), (False, 3)])
+def test_indices_are_built_for_the_epochs_that_are_read(
+  records, monkeypatch, wraps, expected
+):
+  built = []
+  plain = _in_order(records)
+  monkeypatch.setattr(plain, "build_index", built.append)
+  _wrap(plain, wraps=wraps).build_index(3)
+  assert built == [expected]
 
 
 def test_only_a_blend_has_members(records):
