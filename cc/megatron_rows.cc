@@ -81,7 +81,7 @@ void Planner::FindSamples(const int64_t* rows, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     if (rows[i] < 0 || rows[i] >= num_samples_) {
       ThrowOutOfRange("row ", rows[i], " was asked for; the index has ",
-                      num_samples_, ", counted from 0.");
+                      num_samples_, " rows, counted from 0.");
     }
     if (index_.shuffled) index_.shuffle_index.Prefetch(rows[i]);
   }

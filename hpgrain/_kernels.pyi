@@ -132,6 +132,67 @@ class StableRows:
       None if the key of an epoch is neither given nor kept.
     """
 
+def shuffle(
+  array: np.ndarray, key: npt.NDArray[np.uint32], position: int
+) -> int:
+  """Shuffles in place as numpy.random.RandomState.shuffle does, bit for bit.
+
+  Args:
+    array: one dimension, C-contiguous, writable, items of 1, 2, 4 or 8 bytes
+      that are no Python objects; written in place.
+    key: uint32[624], of `RandomState.get_state()`; written back.
+    position: of the same, from 0 to 624.
+
+  Returns:
+    The position that goes with the key now.
+  """
+
+def sample_index(
+  lengths: _Int32 | _Int64,
+  document_index: _Int32 | _Int64,
+  seq_length: int,
+  extra: int,
+  num_samples: int,
+) -> _Int32 | _Int64:
+  """Where each of Megatron's samples begins, and where the last one ends.
+
+  Args:
+    lengths: [documents], tokens of each, at any address.
+    document_index: [n], documents in reading order, at any address.
+    seq_length: S; samples begin so many tokens apart.
+    extra: x, 0 or 1; samples hold S + x tokens.
+    num_samples: M; the last one may be short if it has more than x tokens.
+
+  Returns:
+    [M + 1, 2], (place in document_index, offset); int64 if n or a length does
+    not fit int32, else int32.
+  """
+
+def plan_samples(
+  file: TokenFile,
+  rows: _Int64,
+  source: int,
+  document_index: _Int32 | _Int64,
+  sample_index: _Int32 | _Int64,
+  shuffle_index: npt.NDArray[np.uint32] | _Int64 | None,
+  seq_length: int,
+  extra: int,
+) -> _Plan:
+  """Returns the arrays of `records.RowPlans` for rows of Megatron's order.
+
+  The three index arrays are read where they lie, so they may be mapped files.
+
+  Args:
+    file: the open pair.
+    rows: int64[n], each in [0, M).
+    source: the number to write into the plan.
+    document_index: [k], sequences in reading order.
+    sample_index: [M + 1, 2], of `sample_index`.
+    shuffle_index: [M], the sample of each row; None: row i is sample i.
+    seq_length: S.
+    extra: x, 0 or 1.
+  """
+
 def merge_plans(n: int, parts: Sequence[tuple[_Int64, _Plan]]) -> _Plan:
   """Merges (rows, plan) parts: row i of a plan becomes row rows[i] of n.
 

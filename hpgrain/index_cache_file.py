@@ -35,6 +35,8 @@ _FIXED = struct.Struct("<8sII")
 _ALIGNMENT = 64
 # Large enough for the disk, small enough to let an interrupt through.
 _CHUNK_BYTES = 1 << 24
+# Files from this size on are mapped, smaller ones read.
+_MAPPED_BYTES = 1 << 20
 
 # Before Python 3.13 a mapping keeps a descriptor of its own.
 _MAP_OPTIONS: dict[str, Any] = (
@@ -201,8 +203,28 @@ def write(fd: int, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
     position = stored.offset + stored.num_bytes
 
 
+def _content(fd: int, num_bytes: int) -> mmap.mmap | bytes:
+  """Returns the bytes of a file: mapped, or read where they are few."""
+  if num_bytes < _MAPPED_BYTES:
+    content = os.pread(fd, num_bytes, 0)
+    if len(content) < num_bytes:
+      raise ValueError(f"it ends after {len(content)} of {num_bytes} bytes")
+    return content
+  # Private, since some network file systems refuse shared mappings.
+  return mmap.mmap(
+    fd,
+    num_bytes,
+    flags=mmap.MAP_PRIVATE,
+    prot=mmap.PROT_READ,
+    **_MAP_OPTIONS,
+  )
+
+
 def read(path: Path, entry: Entry) -> dict[str, np.ndarray] | None:
   """Maps the arrays of a file; the cost is the same for any size.
+
+  Small ones are read instead: a mapping may hold a file descriptor, and a
+  blend of thousands of small corpora would need as many.
 
   Returns:
     Read-only arrays, or None if there is no such file.
@@ -226,18 +248,11 @@ def read(path: Path, entry: Entry) -> dict[str, np.ndarray] | None:
       )
     if os.pread(fd, len(entry.head), 0) != entry.head:
       raise ValueError("it begins otherwise than it should")
-    # Private, since some network file systems refuse shared mappings.
-    mapped = mmap.mmap(
-      fd,
-      entry.file_bytes,
-      flags=mmap.MAP_PRIVATE,
-      prot=mmap.PROT_READ,
-      **_MAP_OPTIONS,
-    )
+    content = _content(fd, entry.file_bytes)
   finally:
     os.close(fd)
   return {
-    name: np.ndarray(array.shape, array.dtype, mapped, array.offset)
+    name: np.ndarray(array.shape, array.dtype, content, array.offset)
     for name, array in entry.arrays.items()
   }
 

@@ -58,8 +58,6 @@ def publish(
   with _partial_file(folder, entry.name) as (fd, partial):
     index_cache_file.write(fd, entry, arrays)
     _sync(fd)
-    if _is_whole(path, entry):
-      return
     try:
       path.hardlink_to(partial)
     except FileExistsError:

@@ -172,7 +172,9 @@ def build_documents(
   random_state = np.random.RandomState(check_seed(seed))
   sequences = np.arange(first, last, dtype=document_index_dtype(last))
   count = len(sequences)
-  document_index = np.tile(sequences, shape.num_epochs)
+  document_index = sequences
+  if shape.num_epochs > 1:
+    document_index = np.tile(sequences, shape.num_epochs)
   if shape.separate_last:
     split = (shape.num_epochs - 1) * count
     shuffle(document_index[:split], random_state)

@@ -266,7 +266,8 @@ class MegatronMix:
     dtype = np.dtype(np.int16 if narrow else np.int32)
     key = {
       "weights": None if weights is None else [w.hex() for w in weights],
-      "sizes": list(sizes) if weights is None else None,
+      # Sizes that give the same weights may belong to other sources.
+      "sizes": list(sizes) if self.weights is None else None,
       "size": num_rows,
     }
 

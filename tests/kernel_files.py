@@ -1,4 +1,4 @@
-"""Corpora of the tests as the C++ kernels take them."""
+"""Corpora and generators of the tests as the C++ kernels take them."""
 
 import itertools
 
@@ -28,6 +28,14 @@ def token_file(corpus, **changes):
   return _kernels.TokenFile(
     *views, corpus.dtype_code, arrays.get("tokens", tokens)
   )
+
+
+def kernel_shuffle(array, random_state):
+  """RandomState.shuffle by way of the kernel."""
+  name, key, position, *_ = random_state.get_state(legacy=True)
+  key = np.array(key, np.uint32)
+  position = _kernels.shuffle(array, key, position)
+  random_state.set_state((name, key, position))
 
 
 @st.composite

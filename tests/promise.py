@@ -22,6 +22,7 @@ import jax
 import ml_collections as mlc
 import numpy as np
 import reference
+import reference_orders
 
 import hpgrain
 from hpgrain import batches as batches_lib
@@ -59,6 +60,8 @@ class Recipe:
 
   `kind` is "gpt", "precut" or "mock"; several sources are blended, by weights
   or as `simple_blend` says. `split` is None where each split has its own path.
+  Megatron's order is made for `train_samples` rows, or for those that the first
+  leg asks for. `order_map` is None or a kind of map, see `draw_map`.
   """
 
   kind: str
@@ -68,10 +71,15 @@ class Recipe:
   extra: int = 1
   which: str = "train"
   split: str | None = None
+  order: str = "stable"
+  train_samples: int | None = None
+  eval_iters: int = 0
   simple_blend: str = "no"
   keep_last: bool = False
   epochs: int | None = None
-  sampler_type: str = "cyclic"
+  sampler_type: str | None = None
+  data_sharding: int | None = None
+  order_map: str | None = None
   end_of_data: str | None = None
   first_row: int = 0
   labels_are_shifted: bool = True
@@ -79,6 +87,14 @@ class Recipe:
   reset_position_ids: bool = False
   reset_attention_mask: bool = True
   eod_mask_loss: bool = False
+  ltor: bool = False
+
+  @property
+  def reads_one_epoch(self) -> bool:
+    """Whether the sampler is `single`, Megatron's own."""
+    if self.sampler_type is None:
+      return self.order == "megatron"
+    return self.sampler_type == "single"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +114,8 @@ class Leg:
   prefetch: int = 2
   processes: tuple[int, ...] = (0,) * NUM_DEVICES
   train_iters: int = 1000
+  cached: bool = False
+  map_form: str = "json"
   mmap: bool = True
   contiguous: bool = True
   lazy: bool = False
@@ -120,6 +138,10 @@ class Leg:
   @property
   def position_parts(self) -> int:
     return math.prod(self.sizes[axis] for axis in self.position_axes)
+
+  @property
+  def asked_rows(self) -> int:
+    return self.train_iters * self.batch_size
 
 
 # From a recipe: files, a configuration, the reference's rows.
@@ -162,78 +184,186 @@ def move(prefixes: Sequence[str], folder: Path) -> list[str]:
   return [str(folder / Path(prefix).name) for prefix in prefixes]
 
 
-def reference_sources(
-  recipe: Recipe, prefixes: Sequence[str]
-) -> list[reference.Source]:
-  """The sources of the split that the recipe asks for."""
+def reference_source(
+  recipe: Recipe, prefixes: Sequence[str], number: int, num_samples: int | None
+) -> reference.Source:
+  """A source of the split that the recipe asks for.
+
+  Raises:
+    NoRows: if it has fewer rows than it is to have buckets.
+  """
   train = recipe.which == "train"
+  source = recipe.sources[number]
+  corpus = reference.read_corpus(prefixes[number])
+  count = len(corpus.sequences)
+  bounds: tuple[int, int] | None = (0, count)
+  if recipe.split is not None:
+    index = reference.SPLIT_NAMES.index(recipe.which)
+    bounds = reference.split_bounds(recipe.split, count)[index]
+  name = source.name or Path(prefixes[number]).name
+  buckets = recipe.data_sharding if train else None
+  keyed: dict[str, Any] = {"seed": recipe.seed, "name": name}
+  options: dict[str, Any] = {"bounds": bounds}
+  if recipe.kind != "precut":
+    options |= {"seq_length": recipe.seq_length, "extra": recipe.extra}
+  made: reference.Source
+  if recipe.order == "megatron":
+    kept = recipe.keep_last and recipe.which == "valid"
+    made = reference_orders.Megatron(
+      corpus,
+      seed=recipe.seed,
+      num_samples=num_samples,
+      drop_last=not kept,
+      **options,
+    )
+  elif recipe.order == "documents" and train:
+    made = reference_orders.Documents(corpus, **keyed, **options)
+  elif recipe.kind == "precut":
+    shuffle = train and buckets is None
+    made = reference.PreCut(
+      corpus, eod=EOD, shuffle=shuffle, **keyed, **options
+    )
+  else:
+    made = reference.GPT(
+      corpus,
+      keep_last=recipe.keep_last and not train,
+      shuffle=train and buckets is None,
+      **keyed,
+      **options,
+    )
+  if buckets is None:
+    return made
+  if made.rows_per_epoch < buckets:
+    raise NoRows(f"{made.rows_per_epoch} rows for {buckets} buckets")
+  wraps = recipe.order == "megatron"
+  return reference_orders.Buckets(made, count=buckets, wraps=wraps, **keyed)
+
+
+def reference_rows(
+  recipe: Recipe, prefixes: Sequence[str], num_samples: int
+) -> reference.Rows:
+  """The rows as the rules have them.
+
+  Raises:
+    NoRows: if a source has none where there must be some.
+  """
+  rows = unsampled_rows(recipe, prefixes, num_samples)
+  megatron, sharded = recipe.order == "megatron", recipe.data_sharding
+  permuted = megatron and not recipe.reads_one_epoch and not sharded
+  if recipe.which != "train" or not (permuted or recipe.order_map):
+    return rows
+  order_map = draw_map(recipe, rows.num_rows(1))
+  if isinstance(order_map, dict):
+    order_map = [order_map.get(i, i) for i in range(rows.num_rows(1))]
+  return reference_orders.Rearranged(
+    rows,
+    order_map=order_map,
+    permute_seed=recipe.seed if permuted else None,
+    wraps=megatron and not sharded,
+  )
+
+
+def unsampled_rows(
+  recipe: Recipe, prefixes: Sequence[str], num_samples: int
+) -> reference.Rows:
+  """The rows before a sampler reorders them."""
   if recipe.kind == "mock":
-    return [
-      reference.Mock(
-        seed=recipe.seed,
-        seq_length=recipe.seq_length,
-        split_name=recipe.which,
-        vocab_size=VOCAB_SIZE,
-        extra=recipe.extra,
-      )
-    ]
-  made: list[reference.Source] = []
-  for source, prefix in zip(recipe.sources, prefixes, strict=True):
-    corpus = reference.read_corpus(prefix)
-    count = len(corpus.sequences)
-    bounds: tuple[int, int] | None = (0, count)
-    if recipe.split is not None:
-      index = reference.SPLIT_NAMES.index(recipe.which)
-      bounds = reference.split_bounds(recipe.split, count)[index]
-    options: dict[str, Any] = {
-      "seed": recipe.seed,
-      "name": source.name or Path(prefix).name,
-      "bounds": bounds,
-      "shuffle": train,
-    }
-    if recipe.kind == "precut":
-      made.append(reference.PreCut(corpus, eod=EOD, **options))
-    else:
-      made.append(
-        reference.GPT(
-          corpus,
-          seq_length=recipe.seq_length,
-          extra=recipe.extra,
-          keep_last=recipe.keep_last and not train,
-          **options,
-        )
-      )
-  return made
+    return reference.Mock(
+      seed=recipe.seed,
+      seq_length=recipe.seq_length,
+      split_name=recipe.which,
+      vocab_size=VOCAB_SIZE,
+      extra=recipe.extra,
+    )
 
+  def make(number: int, size: int | None) -> reference.Source:
+    return reference_source(recipe, prefixes, number, size)
 
-def reference_rows(recipe: Recipe, prefixes: Sequence[str]) -> reference.Rows:
-  """The rows as the rules have them."""
-  sources = reference_sources(recipe, prefixes)
-  if len(sources) == 1:
-    return sources[0]
+  count = len(recipe.sources)
+  if count == 1:
+    return require([make(0, num_samples)], weighted=True)[0]
+  weights = [source.weight for source in recipe.sources]
+  blended = None if None in weights else weights
+  if recipe.order == "megatron":
+    # Whoever has no row for a few has none at all.
+    few = 1 if blended else None
+    require([make(i, few) for i in range(count)], bool(blended))
+    return reference_orders.MegatronBlend(
+      make,
+      count=count,
+      weights=blended,
+      num_samples=num_samples,
+      repeats=recipe.which == "train" and recipe.data_sharding is not None,
+    )
+  sources = [make(i, None) for i in range(count)]
+  require(sources, bool(blended))
   if recipe.simple_blend == "inter":
     return reference.Inter(sources)
   if recipe.simple_blend == "intra":
     return reference.Intra(sources)
-  weights = [source.weight for source in recipe.sources]
-  return reference.Blend(sources, None if None in weights else weights)
+  return reference.Blend(sources, blended)
 
 
-def require_rows(recipe: Recipe, prefixes: Sequence[str]) -> None:
+def require(
+  sources: list[reference.Source], weighted: bool
+) -> list[reference.Source]:
+  """Returns the sources; raises NoRows if they have too little for a row."""
+  sizes = [source.rows_per_epoch for source in sources]
+  if not (all(sizes) if weighted else any(sizes)):
+    raise NoRows(f"the sources have {sizes} rows")
+  return sources
+
+
+def draw_map(
+  recipe: Recipe, num_rows: int
+) -> list[int] | dict[int, int] | None:
+  """A map of the kind that the recipe says, over the rows of an epoch."""
+  rng = random.Random(recipe.seed)
+  if recipe.order_map is None:
+    return None
+  if recipe.order_map == "whole":
+    return rng.sample(range(num_rows), num_rows)
+  if recipe.order_map == "short":
+    return rng.sample(range(num_rows), rng.randint(1, num_rows))
+  if recipe.order_map == "repeating":
+    return rng.choices(range(num_rows), k=num_rows + 3)
+  places = rng.sample(range(num_rows), min(num_rows, 3))
+  return {place: rng.randrange(num_rows) for place in places}
+
+
+def write_map(
+  recipe: Recipe, leg: Leg, num_rows: int, path: Path
+) -> str | tuple[int, ...]:
+  """Writes the map as the leg wants it; returns what the config says."""
+  order_map = draw_map(recipe, num_rows)
+  assert order_map is not None
+  if isinstance(order_map, dict) or leg.map_form == "json":
+    path = path.with_suffix(".json")
+    path.write_text(json.dumps(order_map))
+  elif leg.map_form == "npy":
+    path = path.with_suffix(".npy")
+    np.save(path, np.array(order_map, np.int32))
+  else:
+    return tuple(order_map)
+  return str(path)
+
+
+def asked_samples(recipe: Recipe, leg: Leg) -> int:
+  """For how many rows a run that begins with the leg makes its order."""
+  if recipe.which == "train":
+    return recipe.train_samples or leg.asked_rows
+  return recipe.eval_iters * leg.batch_size
+
+
+def require_rows(recipe: Recipe, prefixes: Sequence[str], leg: Leg) -> None:
   """Raises NoRows if a split that is built has too little data for a row."""
-  if recipe.kind == "mock":
+  if not recipe.split:
     return
-  wanted = {recipe.which}
-  if recipe.split and reference.split_bounds(recipe.split, 1)[0]:
-    wanted.add("train")
-  for which in wanted:
-    split = dataclasses.replace(recipe, which=which)
-    sizes = [
-      source.rows_per_epoch for source in reference_sources(split, prefixes)
-    ]
-    weighted = recipe.sources[0].weight is not None
-    if not (all(sizes) if weighted else any(sizes)):
-      raise NoRows(f"{which} has {sizes} rows")
+  bounds = reference.split_bounds(recipe.split, 1)
+  for which, needed in (("train", True), ("valid", recipe.eval_iters)):
+    if needed and bounds[reference.SPLIT_NAMES.index(which)]:
+      split = dataclasses.replace(recipe, which=which)
+      unsampled_rows(split, prefixes, asked_samples(split, leg))
 
 
 def data_path(recipe: Recipe, prefixes: Sequence[str]) -> Any:
@@ -259,7 +389,13 @@ def data_path(recipe: Recipe, prefixes: Sequence[str]) -> Any:
 
 
 def make_config(
-  recipe: Recipe, leg: Leg, prefixes: Sequence[str], *, first_row: int
+  recipe: Recipe,
+  leg: Leg,
+  prefixes: Sequence[str],
+  *,
+  first_row: int,
+  order_map: str | tuple[int, ...] | None = None,
+  cache: Path | None = None,
 ) -> mlc.ConfigDict:
   """The configuration of one leg."""
   dataset: dict[str, Any] = {
@@ -269,6 +405,8 @@ def make_config(
       "mock_data": recipe.kind == "mock",
       "is_dataset_from_mr": recipe.kind == "precut",
       "simple_blend": recipe.simple_blend,
+      "order": recipe.order,
+      "create_ltor_fields_in_dataloader": recipe.ltor,
       "data_lazy_load": leg.lazy,
       # Short documents may all be as long as a row by chance.
       "skip_data_check": recipe.kind == "gpt",
@@ -283,6 +421,8 @@ def make_config(
   }
   if recipe.split is not None:
     dataset["data_config"]["split"] = recipe.split
+  if leg.cached:
+    dataset["data_config"]["data_cache_path"] = str(cache)
   if recipe.kind != "mock":
     key = "data_path" if recipe.split else f"{recipe.which}_data_path"
     dataset[key] = data_path(recipe, prefixes)
@@ -293,21 +433,30 @@ def make_config(
     **leg.sizes,
   }
   dataloader: dict[str, Any] = {
-    "sampler_type": recipe.sampler_type,
     "consumed_samples": first_row,
     "prefetch": leg.prefetch,
   }
-  if recipe.epochs is not None:
-    dataloader["epochs"] = recipe.epochs
-  if recipe.end_of_data is not None:
-    dataloader["end_of_data"] = recipe.end_of_data
+  for name, value in (
+    ("sampler_type", recipe.sampler_type),
+    ("epochs", recipe.epochs),
+    ("end_of_data", recipe.end_of_data),
+    ("data_sharding", recipe.data_sharding),
+    ("data_rearrange_map", order_map),
+  ):
+    if value is not None:
+      dataloader[name] = value
   return mlc.ConfigDict(
     {
       "training": {
         "global_batch_size": leg.batch_size,
         "seed": recipe.seed,
-        "eval_iters": 0,
+        "eval_iters": recipe.eval_iters,
         "train_iters": leg.train_iters,
+        **(
+          {"train_samples": recipe.train_samples}
+          if recipe.train_samples
+          else {}
+        ),
       },
       "mesh": mesh,
       "dataset": dataset,
@@ -327,7 +476,7 @@ def num_epochs(recipe: Recipe) -> int | None:
   """How many epochs the rows have; None = endless."""
   if recipe.kind == "mock":
     return None
-  if recipe.which != "train" or recipe.sampler_type == "single":
+  if recipe.which != "train" or recipe.reads_one_epoch:
     return 1
   return recipe.epochs
 
@@ -347,6 +496,7 @@ def expected_batches(
       reset_attention_mask=recipe.reset_attention_mask,
       eod_mask_loss=recipe.eod_mask_loss,
       eod=EOD,
+      ltor=recipe.ltor,
     ),
     batch_size=batch_size,
     start_row=first_row,
@@ -475,14 +625,24 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
     NoRows: if there is nothing to compare.
   """
   prefixes = write_sources(recipe, folder)
-  require_rows(recipe, prefixes)
-  rows = reference_rows(recipe, prefixes)
+  require_rows(recipe, prefixes, legs[0])
+  num_samples = asked_samples(recipe, legs[0])
+  rows = reference_rows(recipe, prefixes, num_samples)
   row, state, compared = recipe.first_row, None, 0
   for number, leg in enumerate(legs):
     if leg.moved:
       prefixes = move(prefixes, folder / f"leg{number}")
+    order_map = None
+    if recipe.order_map and recipe.which == "train":
+      num_rows = unsampled_rows(recipe, prefixes, num_samples).num_rows(1)
+      order_map = write_map(recipe, leg, num_rows, folder / f"map{number}")
     config = make_config(
-      recipe, leg, prefixes, first_row=0 if state else recipe.first_row
+      recipe,
+      leg,
+      prefixes,
+      first_row=0 if state else recipe.first_row,
+      order_map=order_map,
+      cache=folder / "cache",
     )
     mesh = shard.make_mesh(tuple(leg.sizes), leg.sizes)
     slices = device_slices(leg, mesh, recipe.seq_length)
@@ -493,6 +653,9 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
     iterator = iter(loader)
     try:
       if state is not None:
+        if asks_too_much(recipe, leg, num_samples):
+          refuse(iterator, state)
+          continue
         iterator.set_state(state)
       for step in range(leg.num_batches):
         where = f"leg {number}, batch {step} (row {row})"
@@ -505,10 +668,28 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
         compare_placed(got, want, slices, where)
         if len(set(leg.processes)) > 1:
           compare_shares(
-            loader.spec, leg, want, slices, first_row=row, where=where
+            iterator._spec, leg, want, slices, first_row=row, where=where
           )
         row, compared = after, compared + 1
       state = json.loads(json.dumps(iterator.get_state()))
     finally:
       iterator.close()
   return compared
+
+
+def asks_too_much(recipe: Recipe, leg: Leg, num_samples: int) -> bool:
+  """Whether a later leg asks for more rows than the first one left room for."""
+  if recipe.order != "megatron" or recipe.which != "train":
+    return False
+  return recipe.train_samples is None and leg.asked_rows > num_samples
+
+
+def refuse(iterator: Any, state: dict[str, Any]) -> None:
+  """Raises Mismatch unless the state is refused, with a way out."""
+  try:
+    iterator.set_state(state)
+  except ValueError as error:
+    if 'order="stable"' in str(error):
+      return
+    raise
+  raise Mismatch(f"{state} was taken by a run that asks for more")

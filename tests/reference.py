@@ -6,6 +6,8 @@ which document each token came from, and makes rows by slicing the two:
   .idx/.bin -> Corpus -> split -> GPT / PreCut / Mock -> Blend / Inter / Intra
                                         row(i) -> Row -> batch -> batches
 
+`reference_orders` has the orders with an index, and the samplers.
+
 Nothing here imports the package under test. Numbers are Python integers (the
 64-bit ones masked by hand), shares are Fractions, and NumPy only holds the
 finished arrays, so that they can be compared.
@@ -48,10 +50,10 @@ def mix64(value: int) -> int:
   return value
 
 
-def key(seed: int, name: str, epoch: int) -> tuple[int, int]:
-  """The two words of the key of an epoch of a source."""
+def key(seed: int, name: str, epoch: int, *bucket: int) -> tuple[int, int]:
+  """The two words of the key of an epoch of a source, or of its bucket."""
   text = json.dumps(
-    [seed, name, epoch], ensure_ascii=False, separators=(",", ":")
+    [seed, name, epoch, *bucket], ensure_ascii=False, separators=(",", ":")
   )
   return struct.unpack("<QQ", hashlib.blake2b(text.encode()).digest()[:16])
 
@@ -85,10 +87,14 @@ def epoch_offset(words: tuple[int, int], slack: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-  """All sequences of a pair, and the document each of them belongs to."""
+  """All sequences of a pair, and the document each of them belongs to.
+
+  `bounds` says where among the sequences documents begin, and the end.
+  """
 
   sequences: list[list[int]]
   documents: list[int]
+  bounds: list[int]
 
 
 def read_corpus(prefix: str | Path) -> Corpus:
@@ -109,7 +115,7 @@ def read_corpus(prefix: str | Path) -> Corpus:
   for document, (begin, end) in enumerate(itertools.pairwise(document_indices)):
     for sequence in range(begin, end):
       documents[sequence] = document
-  return Corpus(sequences, documents)
+  return Corpus(sequences, documents, list(document_indices))
 
 
 def split_bounds(split: str, count: int) -> list[tuple[int, int] | None]:
@@ -419,6 +425,9 @@ class Fields:
   reset_attention_mask: bool = True
   eod_mask_loss: bool = False
   eod: int | None = None
+  # Megatron's legacy fields: documents end at EOD, wherever they do, and the
+  # label that begins another one counts.
+  ltor: bool = False
 
 
 PADDING_ROW = Row([], [])
@@ -426,6 +435,10 @@ PADDING_ROW = Row([], [])
 
 def row_fields(row: Row, fields: Fields) -> dict[str, list[float]]:
   """The fields of one row, position by position."""
+  starts = row.starts
+  if fields.ltor:
+    starts = eod_bounds(row.tokens, fields.eod)[:-1]
+  mask_boundaries = fields.mask_boundary_labels and not fields.ltor
   real = min(len(row.tokens), fields.seq_length)
   columns: dict[str, list[float]] = {
     name: []
@@ -446,14 +459,14 @@ def row_fields(row: Row, fields: Fields) -> dict[str, list[float]]:
       label = token
     elif t + 1 >= len(row.tokens):
       label = IGNORE
-    elif fields.mask_boundary_labels and t + 1 in row.starts:
+    elif mask_boundaries and t + 1 in starts:
       label = IGNORE
     else:
       label = row.tokens[t + 1]
     trains = label >= 0
     if fields.eod_mask_loss and is_real and token == fields.eod:
       trains = False
-    begun = [start for start in row.starts if start <= t]
+    begun = [start for start in starts if start <= t]
     position = t
     if fields.reset_position_ids:
       position = t - (max(begun) if is_real else real)

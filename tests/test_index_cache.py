@@ -3,6 +3,7 @@
 import errno
 import logging
 import mmap
+import os
 import pickle
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from index_cache_worker import ARRAY, DOCUMENTS, get, names, warned
 
+from hpgrain import index_cache_file
 from hpgrain.index_cache import CacheEvent, IndexCache
 
 
@@ -24,7 +26,12 @@ def folder(tmp_path):
   return tmp_path / "cache"
 
 
-def test_arrays_come_back_mapped_and_read_only(folder):
+@pytest.mark.parametrize(
+  "mapped_bytes, base", [(0, mmap.mmap), (1 << 20, bytes)]
+)
+def test_arrays_come_back_read_only(folder, monkeypatch, mapped_bytes, base):
+  # Files of fewer bytes are read, others mapped.
+  monkeypatch.setattr(index_cache_file, "_MAPPED_BYTES", mapped_bytes)
   made = {
     "wide": np.array([[1, -2], [3, 1 << 40]], np.int64),
     "none": np.empty((0, 2), np.int32),
@@ -40,7 +47,7 @@ def test_arrays_come_back_mapped_and_read_only(folder):
     for name, array in found.items():
       np.testing.assert_array_equal(array, made[name], strict=True)
       assert not array.flags.writeable
-      assert isinstance(array.base, mmap.mmap)
+      assert isinstance(array.base, base)
   assert made["wide"].flags.writeable
 
 
@@ -172,6 +179,15 @@ def test_a_kind_must_fit_a_file_name(folder, kind):
     IndexCache(folder).get(kind, key={}, arrays={}, build=never)
 
 
+def test_a_key_must_be_json(folder):
+  for key, error in (
+    ({"x": float("nan")}, pytest.raises(ValueError, match="not JSON compl")),
+    ({"x": np.int64(1)}, pytest.raises(TypeError, match="not JSON serial")),
+  ):
+    with error:
+      IndexCache(folder).get("a", key=key, arrays={}, build=never)
+
+
 def test_what_is_not_plain_numbers_is_not_stored(folder):
   arrays = {"x": (np.dtype(object), (1,))}
   with pytest.raises(RuntimeError, match="a: x cannot be stored as object"):
@@ -191,6 +207,16 @@ def test_errors_of_build_pass_through(folder, caplog, error):
   assert names(folder) == []
   assert not warned(caplog)
   assert get(folder).built
+
+
+def test_nothing_is_written_that_came_while_it_was_built(folder, monkeypatch):
+  def build():
+    get(folder)
+    monkeypatch.setattr(os, "write", None)
+    return {"a": ARRAY}
+
+  event = get(folder, build=build)
+  assert (event.built, event.path) == (True, folder / DOCUMENTS)
 
 
 def run_threads(*targets):

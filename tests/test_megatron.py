@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from hpgrain import build_indexed_text_dataset, index, megatron
 from hpgrain.index_cache import IndexCache
-from hpgrain.megatron_blend import member_sizes, target_sizes
+from hpgrain.megatron_blend import (
+  MegatronMix,
+  member_sizes,
+  target_sizes,
+)
 from hpgrain.samples import GPTSamples
 from hpgrain.sources.indexed import IndexedReader
 
@@ -246,6 +250,14 @@ def test_a_blend_that_draws_more_than_a_member_has_is_sized_anew(tmp_path):
   for i, member in enumerate(train.members):
     assert member.rows_per_epoch >= counts[i]
   assert set((rows // 10).max(1).tolist()) == {0, 1, 2}
+
+
+def test_sources_without_rows_are_told_apart_in_the_cache(tmp_path):
+  cache = IndexCache(tmp_path)
+  for sizes, drawn in (((5, 0, 5), {0, 2}), ((5, 5, 0), {0, 1})):
+    mix = MegatronMix(None, 6, cache=cache)
+    source, _ = mix.pattern(sizes).locate(np.arange(6))
+    assert set(source.tolist()) == drawn
 
 
 def test_weights_need_a_number_of_rows():

@@ -1,8 +1,8 @@
 """The global rows are a function of data, configuration and seed alone.
 
 Hypothesis draws what decides the rows (`Recipe`) and what must not (`Leg`:
-mesh, processes, batch size, prefetch, interruptions), and every field of every
-global batch is compared with the slow reference's.
+mesh, processes, batch size, prefetch, caches, interruptions), and every field
+of every global batch is compared with the slow reference's.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -65,6 +66,8 @@ def legs(draw, *, whole_rows=False):
       prefetch=draw(st.integers(0, 3)),
       processes=draw(processes()),
       train_iters=draw(st.sampled_from((1, 1000))),
+      cached=draw(st.booleans()),
+      map_form=draw(st.sampled_from(("json", "npy", "tuple"))),
       mmap=draw(st.booleans()),
       contiguous=draw(st.booleans()),
       lazy=draw(st.booleans()),
@@ -88,20 +91,23 @@ def processes():
 
 
 @st.composite
-def cases(draw, *, kind, ends, blend=None):
-  """A recipe of one kind, and legs that fit it.
+def cases(draw, *, kind, ends, blend=None, order="stable"):
+  """A recipe of one kind and order, and legs that fit it.
 
   `ends` is "never" or "epochs" for train, "once" for valid and test; `blend`
   is None for one source, else how several are blended: by "weights", by their
   "rows", "inter" or "intra".
   """
-  whole_rows = draw(st.integers(0, 4)) == 0
+  ltor = kind != "mock" and draw(st.integers(0, 4)) == 4
+  whole_rows = not ltor and draw(st.integers(0, 4)) == 0
   chosen = draw(legs(whole_rows=whole_rows))
   train = ends != "once"
   which = "train" if train else draw(st.sampled_from(("valid", "test")))
   parts = max(leg.position_parts for leg in chosen)
   seq_length = parts * draw(st.integers(1, max(1, 12 // parts)))
-  epochs, sampler_type = None, "cyclic"
+  epochs, sampler_type = None, draw(st.sampled_from(("cyclic", None)))
+  if order == "megatron" and ends == "never":
+    sampler_type = "cyclic"
   if ends == "epochs":
     epochs = draw(st.sampled_from((2, 1, 3, None)))
     sampler_type = "cyclic" if epochs else "single"
@@ -117,6 +123,7 @@ def cases(draw, *, kind, ends, blend=None):
     extra=draw(st.sampled_from((1, 1, 0))),
     which=which,
     split=split,
+    order=order,
     simple_blend=blend if blend in ("inter", "intra") else "no",
     keep_last=draw(st.booleans()),
     epochs=epochs,
@@ -128,8 +135,59 @@ def cases(draw, *, kind, ends, blend=None):
     reset_position_ids=draw(st.booleans()),
     reset_attention_mask=draw(st.booleans()),
     eod_mask_loss=draw(st.booleans()),
+    ltor=ltor,
   )
+  if train and kind != "mock":
+    recipe = dataclasses.replace(recipe, **draw(samplers()))
+  if order == "megatron":
+    return draw(sized(recipe, chosen))
   return recipe, chosen
+
+
+@st.composite
+def samplers(draw):
+  """Buckets and maps, in two cases of five."""
+  kinds = ("whole", "short", "repeating", "partial")
+  chosen = draw(st.integers(0, 4))
+  made = {}
+  if chosen == 4 or (chosen == 3 and draw(st.booleans())):
+    made["data_sharding"] = draw(st.sampled_from((2, 1, 3, 5)))
+  if chosen == 3:
+    made["order_map"] = draw(st.sampled_from(kinds))
+  return made
+
+
+@st.composite
+def sized(draw, recipe, chosen):
+  """What Megatron's order depends on: for how many rows it is made."""
+  changes = {"seed": recipe.seed % 2**32}
+  if recipe.reads_one_epoch:
+    changes["data_sharding"] = None
+  most = max(leg.batch_size for leg in chosen)
+  if recipe.which != "train":
+    # The rows asked for are so many batches: all legs have the same.
+    changes["eval_iters"] = draw(st.integers(1, 4))
+    rows = 8 * draw(st.integers(1, 2))
+    legs_ = [dataclasses.replace(leg, batch_size=rows) for leg in chosen]
+    return dataclasses.replace(recipe, **changes), legs_
+  # A map is of one number of rows, so it goes with one that is given.
+  if recipe.order_map or draw(st.booleans()):
+    first = min(recipe.first_row, 40)
+    given = first + most + draw(st.sampled_from((0, 1, 30, 100)))
+    changes |= {"train_samples": given, "first_row": first}
+    iters = [
+      draw(st.sampled_from((1, (given - first) // leg.batch_size)))
+      for leg in chosen
+    ]
+  else:
+    changes["first_row"] = 0
+    iters = [draw(st.sampled_from((2, 1, 5, 40))) for leg in chosen]
+    iters[0] = max(iters[0], -(-most // chosen[0].batch_size))
+  legs_ = [
+    dataclasses.replace(leg, train_iters=count)
+    for leg, count in zip(chosen, iters, strict=True)
+  ]
+  return dataclasses.replace(recipe, **changes), legs_
 
 
 def has_split(split, which):
@@ -181,8 +239,10 @@ def check_case(case):
 
 
 def prove(**options):
-  """Runs the property on cases of one kind."""
-  given(cases(**options))(check_case)()
+  """Runs the property on cases of one kind, of which there are many."""
+  examples = max(1, hypothesis.settings.default.max_examples * 3 // 5)
+  few = hypothesis.settings(max_examples=examples)
+  few(given(cases(**options))(check_case))()
 
 
 ENDS = ("never", "epochs", "once")
@@ -213,6 +273,15 @@ def test_blended_gpt_batches_are_the_reference_s(ends, blend):
 @pytest.mark.parametrize("ends", ENDS)
 def test_blended_precut_batches_are_the_reference_s(ends, blend):
   prove(kind="precut", ends=ends, blend=blend)
+
+
+@pytest.mark.parametrize("order", ("documents", "megatron"))
+@pytest.mark.parametrize("blend", (None, "weights", "rows"))
+@pytest.mark.parametrize("ends", ENDS)
+def test_batches_of_an_order_with_an_index_are_the_reference_s(
+  ends, blend, order
+):
+  prove(kind="gpt", ends=ends, blend=blend, order=order)
 
 
 RUN = Recipe(

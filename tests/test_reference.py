@@ -374,7 +374,9 @@ def test_documented_keys_permutations_and_offsets():
 
 def test_documented_spans():
   lengths = [5, 3, 0, 4, 6]
-  corpus = reference.Corpus([[0] * n for n in lengths], [*range(5)])
+  corpus = reference.Corpus(
+    [[0] * n for n in lengths], [*range(5)], [*range(6)]
+  )
   rows = gpt(corpus, name="a", shuffle=True)
   spans = documented("spans")
   assert len(spans) == 16
