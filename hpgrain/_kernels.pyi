@@ -193,6 +193,60 @@ def plan_samples(
     extra: x, 0 or 1.
   """
 
+def blend_index(
+  weights: npt.NDArray[np.float64], size: int
+) -> tuple[npt.NDArray[np.int16] | _Int32, _Int64]:
+  """Writes out Megatron's blend: argmax of w * max(t, 1) - c at position t.
+
+  In float64, each operation rounded; ties go to the lowest source. c counts
+  the source's earlier positions.
+
+  Args:
+    weights: float64[n], finite and above 0; used as they are, not normalised.
+    size: positions.
+
+  Returns:
+    (source int16[size], sample int64[size]): which source stands at a
+    position and which of its rows, c. The sources are int32 where there are
+    more than 32,767.
+
+  Raises:
+    ValueError: for no weights, one that is not finite or not above 0, naming its
+      source, a negative size, or an HPGRAIN_ISA that `isa` refuses.
+    MemoryError: where the arrays do not fit.
+  """
+
+def exhaustive_blend_index(
+  sizes: _Int64,
+) -> tuple[npt.NDArray[np.int16] | _Int32, _Int64]:
+  """Does the same with w = size / sum of sizes until every row stood once.
+
+  A source with no rows left, or none from the start, is passed over.
+
+  Args:
+    sizes: int64[n], rows of each source, none negative, 2**62 at most
+      together.
+
+  Returns:
+    As `blend_index`, for sum(sizes) positions.
+
+  Raises:
+    ValueError: for no sizes, a negative one, or too many rows, naming the
+      source.
+    MemoryError: where the arrays do not fit.
+  """
+
+def isa() -> str:
+  """Returns the instruction set of the kernels that have several.
+
+  It is the widest that the processor has of "scalar", "avx2" and "avx512",
+  or the one that the environment variable HPGRAIN_ISA named when it was first
+  needed. All give the same results.
+
+  Raises:
+    ValueError: where HPGRAIN_ISA names anything else, saying what there is.
+  """
+
 def merge_plans(n: int, parts: Sequence[tuple[_Int64, _Plan]]) -> _Plan:
   """Merges (rows, plan) parts: row i of a plan becomes row rows[i] of n.
 

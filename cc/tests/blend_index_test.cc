@@ -149,6 +149,45 @@ void RandomExhaustiveBlendsAreTheRule() {
     ExhaustiveIsTheRule<int16_t>(one_large, "one large");
     ExhaustiveIsTheRule<int16_t>(Sizes(n, 5), "equal");
     ExhaustiveIsTheRule<int16_t>(Sizes(n, 0), "empty");
+    // In the middle no source is ahead, and the first has no rows.
+    Sizes twos(n, 2);
+    twos[0] = 0;
+    ExhaustiveIsTheRule<int16_t>(twos, "twos after a 0");
+  }
+}
+
+// The sizes of an exhaustive blend are in proportion to its weights, so that
+// a source without rows is hardly ever ahead of the rest. Here they are not.
+void SpentLanesLose() {
+  for (const int64_t n : kCounts) {
+    const int64_t padded = (n + kLaneBlock - 1) / kLaneBlock * kLaneBlock;
+    Sizes limits(n, 5);
+    limits[0] = 1;
+    limits[n / 2] = 20;
+    const int64_t total =
+        std::accumulate(limits.begin(), limits.end(), int64_t{0});
+    for (const Isa isa : SupportedIsas()) {
+      Weights weights(padded);
+      for (int64_t i = 0; i < n; ++i) {
+        weights[i] = 1 / static_cast<double>(i + 2);
+      }
+      Weights counts(padded);
+      std::vector<int32_t> ids(n);
+      std::iota(ids.begin(), ids.end(), 0);
+      Sizes drawn(n, 0);
+      const Output<int16_t> out(total);
+      double error = 0;
+      for (int64_t t = 0; t < total;) {
+        t = GetBlendArgmax(isa).draw16(
+            {weights.data(), counts.data(), ids.data(), n},
+            {drawn.data(), limits.data()}, t, total, out.rows(), &error);
+      }
+      CHECK(drawn == limits);
+      weights.resize(n);
+      CheckRows(out, weights, limits,
+                std::string(IsaName(isa)) + ", limits, " + std::to_string(n) +
+                    " sources");
+    }
   }
 }
 
@@ -220,6 +259,7 @@ void NamesChooseInstructionSets() {
 int main() {
   hpgrain::RandomBlendsAreTheRule();
   hpgrain::RandomExhaustiveBlendsAreTheRule();
+  hpgrain::SpentLanesLose();
   hpgrain::ManySourcesHaveWideIds();
   hpgrain::EmptyBlendsTouchNothing();
   hpgrain::WrongArgumentsThrow();
