@@ -29,6 +29,24 @@ class InputFile:
 
 
 @dataclasses.dataclass(frozen=True)
+class BadInput:
+  """A record that was left out of the pair.
+
+  Attributes:
+    path: its file, as `InputFile.path`.
+    record: its number in the file, from 1.
+    offset: the byte it begins at, in the unpacked file; None where the format
+      has no such place.
+    reason: what is wrong with it; never quotes it.
+  """
+
+  path: str
+  record: int
+  offset: int | None
+  reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Manifest:
   """What is known of a tokenized pair.
 
@@ -47,6 +65,22 @@ class Manifest:
     inputs: the files read, in order.
     bin_bytes: size of the `.bin`.
     idx_bytes: size of the `.idx`.
+    json_key: the key whose texts are in the pair.
+    records: records read, without bad ones; None in manifests before it was
+      counted.
+    special_token_documents: records whose text spelt out a special token.
+    special_tokens_in_text: what was done with those: "as_is" (the token's
+      id), "plain" (like any text), "error" (refused).
+    bad_records: records that were left out.
+    bad: the first of them.
+    tokenizer_backend: "huggingface" or "gigatoken", which give the same.
+    tokenizer_backend_version: of the package that encoded.
+    partitions: partitions that the records were dealt to.
+    keep_sequential_samples: whether those are blocks of consecutive records.
+    pack_tail: "drop" (one tail a partition) or "carry" (one in all).
+    shuffle_seed: of the records' order; None for the input's.
+    sentences: the language that texts were split into sentences by, each a
+      sequence; None for whole texts.
   """
 
   tool: str
@@ -62,6 +96,19 @@ class Manifest:
   inputs: tuple[InputFile, ...]
   bin_bytes: int
   idx_bytes: int
+  json_key: str | None = None
+  records: int | None = None
+  special_token_documents: int | None = None
+  special_tokens_in_text: str | None = None
+  bad_records: int = 0
+  bad: tuple[BadInput, ...] = ()
+  tokenizer_backend: str | None = None
+  tokenizer_backend_version: str | None = None
+  partitions: int = 1
+  keep_sequential_samples: bool = False
+  pack_tail: str | None = None
+  shuffle_seed: int | None = None
+  sentences: str | None = None
 
 
 def tool_name() -> str:
@@ -153,17 +200,25 @@ def _parse(path: Path, content: Mapping[str, Any]) -> Manifest:
   """Builds the dataclass from JSON, each value's type checked."""
   tokenizer = content.get("tokenizer")
   inputs = content.get("inputs")
+  bad = content.get("bad", [])
   if not isinstance(tokenizer, dict):
     raise ValueError(_broken(path, "'tokenizer' must be an object"))
   if not isinstance(inputs, list) or not all(
     isinstance(item, dict) for item in inputs
   ):
     raise ValueError(_broken(path, "'inputs' must be a list of objects"))
+  if not isinstance(bad, list) or not all(
+    isinstance(item, dict) for item in bad
+  ):
+    raise ValueError(_broken(path, "'bad' must be a list of objects"))
   parsed = {
     "tokenizer": _fields(path, TokenizerInfo, tokenizer, "tokenizer."),
     "inputs": tuple(
       _fields(path, InputFile, item, f"inputs[{i}].")
       for i, item in enumerate(inputs)
+    ),
+    "bad": tuple(
+      _fields(path, BadInput, item, f"bad[{i}].") for i, item in enumerate(bad)
     ),
   }
   return _fields(path, Manifest, {**content, **parsed}, "")
@@ -176,6 +231,9 @@ def _fields(
   arguments = {}
   for field in dataclasses.fields(kind):
     if field.name not in values:
+      if field.default is not dataclasses.MISSING:
+        # A manifest from before there was such a field.
+        continue
       raise ValueError(_broken(path, f"'{where}{field.name}' is missing"))
     value = values[field.name]
     if not _fits(value, field.type):
@@ -192,9 +250,9 @@ def _fields(
 
 def _fits(value: Any, expected: Any) -> bool:
   """Whether a value is of an annotated type; True is no int, nor is -1."""
-  if expected is int or isinstance(expected, UnionType):
-    if value is None:
-      return expected is not int
+  if isinstance(expected, UnionType):
+    return any(_fits(value, kind) for kind in expected.__args__)
+  if expected is int:
     return type(value) is int and value >= 0
   if isinstance(expected, type):
     return type(value) is expected

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer's name in, its ids, its identity and documents out.
+"""A Hugging Face tokenizer's name in, its identity and its ids of texts out.
 
 transformers takes seconds to import, so it is imported only when a tokenizer
 is loaded; whoever reads a manifest never pays for it.
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
-# Strings on which the batch encoder must agree with the tokenizer's own call
+# Strings on which a faster encoder must agree with the tokenizer's own call
 # before it is used: leading and repeated spaces, line ends, several scripts,
 # combining marks, what no vocabulary holds.
-_PROBES = (
+PROBES = (
   "a",
   " a",
   "Hello,  world!\n\n\tdef f(x):\r\n  return x_1**2  # 12345\n",
@@ -158,43 +158,78 @@ def tokenizer_info(
   )
 
 
+def special_ids(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+  """The ids that a text gets only where it spells out a special token.
+
+  The unknown token's id is none of them, unless it has another task: ordinary
+  text gets it too.
+  """
+  kinds = ("eos", "sep", "pad", "bos", "cls", "mask")
+  named = {_special_id(tokenizer, kind) for kind in kinds}
+  added = {
+    index
+    for index, token in tokenizer.added_tokens_decoder.items()
+    if token.special
+  }
+  unknown = {tokenizer.unk_token_id}
+  return tuple(sorted((named - {None}) | (added - unknown)))
+
+
+def encode_by_call(
+  tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], **options: Any
+) -> list[list[int]]:
+  """Ids of a batch of documents, by the tokenizer's own call: the reference.
+
+  The tokenizer's own BOS, EOS, CLS or SEP are not put around a document, since
+  the corpus has one rule of its own (one EOD, by whoever writes it) and a
+  document cut into rows has no room for a second. A special token that is
+  spelt out in the text becomes its id, as Hugging Face does, unless
+  `split_special_tokens=True` is among the options.
+  """
+  # verbose=False: a document longer than the model is no news here.
+  encoded = tokenizer(
+    list(texts),
+    add_special_tokens=False,
+    return_attention_mask=False,
+    return_token_type_ids=False,
+    verbose=False,
+    **options,
+  )
+  return encoded["input_ids"]
+
+
+def backend_agrees(tokenizer: "PreTrainedTokenizerBase") -> bool:
+  """Whether a tokenizer's Rust backend gives by itself what its call gives.
+
+  The backend's batches are several times faster and run without the GIL.
+  Truncation and padding left set in the backend are cleared.
+  """
+  if not tokenizer.is_fast:
+    return False
+  expected = encode_by_call(tokenizer, PROBES)
+  encodings = tokenizer.backend_tokenizer.encode_batch_fast(
+    list(PROBES), add_special_tokens=False
+  )
+  return [encoding.ids for encoding in encodings] == expected
+
+
 def document_encoder(
   tokenizer: "PreTrainedTokenizerBase",
 ) -> Callable[[Sequence[str]], list[list[int]]]:
   """Returns the function that turns a batch of documents into lists of ids.
 
-  The ids are those of `tokenizer(text, add_special_tokens=False)`: the
-  tokenizer's own BOS, EOS, CLS or SEP are not put around a document, since
-  the corpus has one rule of its own (one EOD, by whoever writes it) and a
-  document cut into rows has no room for a second. A special token that is
-  spelt out in the text becomes its id, as Hugging Face does.
-
-  A fast tokenizer's batches go straight to its backend, several times faster
-  and without the GIL, if it agrees with the tokenizer's own call on probes.
+  The ids are those of `encode_by_call`; a fast tokenizer's batches go straight
+  to its backend if that agrees.
   """
-
-  def encode(texts: Sequence[str]) -> list[list[int]]:
-    # verbose=False: a document longer than the model is no news here.
-    encoded = tokenizer(
-      list(texts),
-      add_special_tokens=False,
-      return_attention_mask=False,
-      return_token_type_ids=False,
-      verbose=False,
-    )
-    return encoded["input_ids"]
-
-  if not tokenizer.is_fast:
-    return encode
-  # This call also clears truncation and padding left set in the backend.
-  expected = encode(_PROBES)
+  if not backend_agrees(tokenizer):
+    return lambda texts: encode_by_call(tokenizer, texts)
   backend: Any = tokenizer.backend_tokenizer
 
   def encode_fast(texts: Sequence[str]) -> list[list[int]]:
     encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
     return [encoding.ids for encoding in encodings]
 
-  return encode_fast if encode_fast(_PROBES) == expected else encode
+  return encode_fast
 
 
 def _special_id(tokenizer: "PreTrainedTokenizerBase", kind: str) -> int | None:

@@ -1,9 +1,11 @@
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from hpgrain.manifest import (
+  BadInput,
   InputFile,
   Manifest,
   manifest_path,
@@ -35,6 +37,30 @@ MANIFEST = Manifest(
   inputs=(InputFile(path="é.jsonl", bytes=40),),
   bin_bytes=6,
   idx_bytes=5,
+  json_key="text",
+  records=3,
+  special_token_documents=1,
+  special_tokens_in_text="as_is",
+  bad_records=2,
+  bad=(
+    BadInput("é.jsonl", record=2, offset=17, reason="is not JSON"),
+    BadInput("f.parquet", record=4, offset=None, reason="holds null"),
+  ),
+  tokenizer_backend="gigatoken",
+  tokenizer_backend_version="0.10",
+  partitions=4,
+  keep_sequential_samples=True,
+  pack_tail="carry",
+  shuffle_seed=7,
+  sentences="english",
+)
+# What was written before there were the later fields.
+OLD = Manifest(
+  **{
+    field.name: getattr(MANIFEST, field.name)
+    for field in dataclasses.fields(Manifest)
+    if field.default is dataclasses.MISSING
+  }
 )
 
 
@@ -90,7 +116,49 @@ def test_file_holds_the_documented_keys(prefix):
     "inputs": [{"path": "é.jsonl", "bytes": 40}],
     "bin_bytes": 6,
     "idx_bytes": 5,
+    "json_key": "text",
+    "records": 3,
+    "special_token_documents": 1,
+    "special_tokens_in_text": "as_is",
+    "bad_records": 2,
+    "bad": [
+      {
+        "path": "é.jsonl",
+        "record": 2,
+        "offset": 17,
+        "reason": "is not JSON",
+      },
+      {
+        "path": "f.parquet",
+        "record": 4,
+        "offset": None,
+        "reason": "holds null",
+      },
+    ],
+    "tokenizer_backend": "gigatoken",
+    "tokenizer_backend_version": "0.10",
+    "partitions": 4,
+    "keep_sequential_samples": True,
+    "pack_tail": "carry",
+    "shuffle_seed": 7,
+    "sentences": "english",
   }
+
+
+def test_manifest_without_the_later_fields_is_read(prefix):
+  write_manifest(prefix, OLD)
+  path = manifest_path(prefix)
+  content = json.loads(path.read_text())
+  required = {
+    field.name
+    for field in dataclasses.fields(Manifest)
+    if field.default is dataclasses.MISSING
+  }
+  assert len(required) == 13
+  path.write_text(
+    json.dumps({k: content[k] for k in ("version", *sorted(required))})
+  )
+  assert read_manifest(prefix) == OLD
 
 
 def test_writing_leaves_no_other_file(prefix, tmp_path):

@@ -33,6 +33,13 @@ class Column:
     if len(self._waiting) >= _BLOCK:
       self.flush()
 
+  def extend_array(self, values: np.ndarray) -> None:
+    """Appends integers [n], which fit the dtype."""
+    self._waiting.frombytes(values.astype(np.int64, copy=False).tobytes())
+    self.count += len(values)
+    if len(self._waiting) >= _BLOCK:
+      self.flush()
+
   def flush(self) -> None:
     """Writes what is held."""
     waiting = np.frombuffer(self._waiting, np.int64)

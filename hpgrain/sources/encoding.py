@@ -97,6 +97,37 @@ def encode_lengths(
   return counts
 
 
+def check_columns(
+  lengths: np.ndarray, counts: np.ndarray, *, where: str
+) -> None:
+  """Checks the lengths and sequence counts of many documents.
+
+  Args:
+    lengths: [sequences], tokens of each sequence.
+    counts: [documents], sequences of each document.
+    where: names the documents.
+
+  Raises:
+    ValueError: they contradict each other or the format.
+  """
+  if not all(a.ndim == 1 and a.dtype.kind in "iu" for a in (lengths, counts)):
+    raise ValueError(
+      f"{where}: lengths and counts must be 1-D integers, got"
+      f" {lengths.dtype} of shape {lengths.shape} and {counts.dtype} of shape"
+      f" {counts.shape}."
+    )
+  if counts.min(initial=0) < 0 or counts.sum() != len(lengths):
+    raise ValueError(
+      f"{where}: {len(lengths)} sequences were given, but the documents have"
+      f" {counts.sum()} and the least has {counts.min(initial=0)}."
+    )
+  if lengths.min(initial=0) < 0 or lengths.max(initial=0) > _MAX_LENGTH:
+    raise ValueError(
+      f"{where}: sequences have {lengths.min()} to {lengths.max()} tokens, the"
+      f" format holds 0 to {_MAX_LENGTH}."
+    )
+
+
 def encode_modes(
   modes: Sequence[int] | np.ndarray | None,
   num_sequences: int,

@@ -10,7 +10,7 @@ Nothing is kept in memory but a block of each, whatever is written.
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -104,6 +104,57 @@ class IndexedWriter:
       self._lengths.extend(counts)
       self._modes.extend(kinds)
       self._documents.extend([self._lengths.count])
+    except BaseException:
+      self.discard()
+      raise
+
+  def add_documents(
+    self,
+    tokens: Iterable[np.ndarray],
+    lengths: np.ndarray,
+    counts: np.ndarray,
+  ) -> None:
+    """Appends many documents, at a cost that hardly depends on how many.
+
+    Args:
+      tokens: their ids one after the other, in blocks [n] of the writer's
+        dtype.
+      lengths: int64[sequences], tokens of each sequence.
+      counts: int64[documents], sequences of each document; 0 for an empty one.
+
+    Raises:
+      ValueError: the arrays contradict one another. Where only the tokens
+        show it, the writer is discarded.
+      OSError: it could not be written; the writer is discarded.
+    """
+    self._check_open()
+    where = f"{self._prefix}, from document {self._documents.count - 1} on"
+    encoding.check_columns(lengths, counts, where=where)
+    if self._multimodal:
+      raise ValueError(
+        f"{where}: a multimodal pair has modes, which add_document takes."
+      )
+    num_tokens = 0
+    first_sequence = self._lengths.count
+    try:
+      for block in tokens:
+        if block.dtype != self._dtype:
+          raise ValueError(
+            f"{where}: tokens of {block.dtype} were given to a writer of"
+            f" {self._dtype.name}. Convert them, or write that dtype."
+          )
+        self._files.bin.write(np.ascontiguousarray(block).data)
+        num_tokens += block.size
+      if num_tokens != lengths.sum():
+        raise ValueError(
+          f"{where}: {num_tokens} tokens were given, but the lengths add up to"
+          f" {lengths.sum()}."
+        )
+      self._num_tokens += num_tokens
+      self._lengths.extend_array(lengths)
+      self._documents.extend_array(
+        first_sequence + np.cumsum(counts, dtype=np.int64)
+      )
     except BaseException:
       self.discard()
       raise

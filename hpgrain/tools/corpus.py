@@ -1,42 +1,68 @@
-r"""A JSON Lines file and a tokenizer in, a `.bin/.idx` pair and manifest out.
+r"""Raw text and a tokenizer in, `.bin/.idx` pairs and their manifests out.
 
   {"text": "One."}           tokenize      [5 7 | eod]
   {"text": "Two, three."}  ------------>   [6 9 8 | eod]   .bin and .idx
   {"text": ""}              append EOD     []
 
-Packed, the documents are laid end to end and cut into records of one token
-more than a row, so that a row has its shifted labels; the tail that fills no
-record is dropped and counted.
+  inputs -> units -> (any engine) -> unit files -> merge -> pairs, manifests
+
+The units are cut by the inputs alone, and the merge reads them in order, so
+the same input gives the same bytes whatever does the work.
 """
 
+import dataclasses
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hpgrain.manifest import (
-  InputFile,
-  Manifest,
-  manifest_path,
-  pair_bytes,
-  tool_name,
-  write_manifest,
+from hpgrain.manifest import Manifest, manifest_path, write_manifest
+from hpgrain.sources.indexed import IndexedWriter
+from hpgrain.tokenizer import TokenizerInfo, tokenizer_info
+from hpgrain.tools import engine
+from hpgrain.tools.encoders import EncoderSpec, choose_backend
+from hpgrain.tools.inputs import InputFile, find_inputs, units
+from hpgrain.tools.manifests import Summaries, make_manifest
+from hpgrain.tools.merge import merge
+from hpgrain.tools.options import (
+  Options,
+  check_options,
+  check_outputs,
+  refuse_existing,
 )
-from hpgrain.sources.indexed import IndexedWriter, dtype_for_vocabulary
-from hpgrain.tokenizer import document_encoder, tokenizer_info
-from hpgrain.tools.jsonl import TextRecord, read_texts
+from hpgrain.tools.partition_files import write_partition_files
 from hpgrain.tools.progress import Progress
+from hpgrain.tools.request import (
+  Layout,
+  Sentences,
+  UnitRequest,
+  describe_units,
+)
+from hpgrain.tools.sample import sample_texts
+from hpgrain.tools.sentences import sentence_splitter
+from hpgrain.tools.work_folder import Shard, WorkFolder, opened
 
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
-# A batch is large enough to keep every core's tokenizer busy and small enough
-# that its Python lists of ids stay below a hundred megabytes.
-_BATCH_CHARACTERS = 1 << 20
-_BATCH_DOCUMENTS = 1024
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """What a run did.
+
+  Attributes:
+    manifests: of each pair that was made, by its key; none where only a shard
+      was done.
+    num_units: units of the input.
+    num_done: units this run did.
+    num_reused: units that were there already.
+  """
+
+  manifests: dict[str, Manifest]
+  num_units: int
+  num_done: int
+  num_reused: int
 
 
 def prepare_corpus(
@@ -45,50 +71,55 @@ def prepare_corpus(
   output_prefix: str | os.PathLike[str],
   tokenizer: "PreTrainedTokenizerBase",
   json_key: str = "text",
-  append_eod: bool = True,
-  pack_to_seq_len: int | None = None,
-  overwrite: bool = False,
-  log_interval: int = 1000,
+  **options: Any,
 ) -> Manifest:
-  """Tokenizes a JSON Lines file into `{output_prefix}_{json_key}_document`.
+  """Tokenizes raw text into `{output_prefix}_{json_key}_document`.
 
   The pair appears under its final name when it is whole, and its manifest
-  after it; a run that fails or is killed leaves neither. The same input gives
-  the same bytes however many threads tokenize.
+  after it; a run that fails or is killed leaves neither, and the same call
+  goes on where it stopped. The same input gives the same bytes however many
+  processes tokenize.
 
   Args:
-    path: the JSON Lines file; it is only read.
+    path: a file, a folder or a pattern; the files are only read.
     output_prefix: path and beginning of the name of what is written; missing
       folders are made.
     tokenizer: what `load_tokenizer` returned. Its own special tokens are not
       added around documents (`add_special_tokens=False`).
     json_key: the key that holds the text.
-    append_eod: end each non-empty document with EOS (SEP if it has none).
-    pack_to_seq_len: cut the documents, laid end to end, into records of one
-      token more than this; None keeps documents whole.
-    overwrite: replace an output that is there. The old one stays until the
-      new one is whole.
-    log_interval: documents between progress lines on stderr (0: none); on a
-      terminal a bar is shown instead.
+    **options: fields of `Options`, such as append_eod, pack_to_seq_len,
+      workers, overwrite.
 
   Returns:
     The manifest that was written, with all counts.
 
   Raises:
+    BlockingIOError: another run writes this output.
     FileExistsError: the output is there and `overwrite` is off.
     FileNotFoundError: the input is not there.
-    ValueError: a bad argument, a record that cannot be read, or a tokenizer
-      without EOS and SEP while `append_eod` is on.
+    ValueError: a bad argument, a record that cannot be read, unfinished work
+      of another request, or a tokenizer without EOS and SEP while `append_eod`
+      is on.
   """
-  prefix = check_request(
-    path,
-    output_prefix=output_prefix,
-    json_key=json_key,
-    pack_to_seq_len=pack_to_seq_len,
-    overwrite=overwrite,
-    log_interval=log_interval,
-  )
-  if pack_to_seq_len is not None and not append_eod:
+  request = Options(path, output_prefix, json_keys=(json_key,), **options)
+  if request.num_shards > 1:
+    raise ValueError(
+      "prepare_corpus returns the pair's manifest, and a shard makes none."
+      " Take hpgrain.tools.corpus.prepare for shards."
+    )
+  return prepare(request, tokenizer=tokenizer).manifests[json_key]
+
+
+def prepare(
+  options: Options, *, tokenizer: "PreTrainedTokenizerBase"
+) -> Report:
+  """Does what `prepare_corpus` does, for several keys, or a shard of it.
+
+  Raises:
+    As `prepare_corpus`.
+  """
+  files = check_request(options)
+  if options.pack_to_seq_len is not None and not options.append_eod:
     warnings.warn(
       "Packing without an EOD: nothing will mark where one document ends and"
       " the next begins, so attention and labels run across them. Turn"
@@ -96,167 +127,223 @@ def prepare_corpus(
       UserWarning,
       stacklevel=2,
     )
-  info = tokenizer_info(tokenizer, require_eod=append_eod)
-  dtype = dtype_for_vocabulary(info.vocab_size)
-  encode = document_encoder(tokenizer)
-  prefix.parent.mkdir(parents=True, exist_ok=True)
-  with (
-    Progress(Path(path).stat().st_size, log_interval) as progress,
-    IndexedWriter(os.fspath(prefix), dtype=dtype) as writer,
-  ):
-    output = _Output(writer, pack_to_seq_len)
-    for batch in _batches(read_texts(path, key=json_key)):
-      for ids in encode([record.text for record in batch]):
-        if ids and append_eod:
-          ids.append(info.eod_id)
-        output.add(np.asarray(ids, dtype))
-      progress.update(len(batch), output.tokens, batch[-1].end)
-    # An old manifest must not lie beside a new pair, not even for a moment.
-    manifest_path(prefix).unlink(missing_ok=True)
-    writer.finalize()
-  bin_bytes, idx_bytes = pair_bytes(prefix)
-  manifest = Manifest(
-    tool=tool_name(),
-    tokenizer=info,
-    append_eod=append_eod,
-    pack_to_seq_len=pack_to_seq_len,
-    dtype=dtype.name,
-    documents=output.documents,
-    sequences=output.sequences,
-    tokens=output.tokens,
-    dropped_tokens=output.dropped_tokens,
-    empty_documents=output.empty_documents,
-    inputs=(InputFile(path=os.fspath(path), bytes=Path(path).stat().st_size),),
-    bin_bytes=bin_bytes,
-    idx_bytes=idx_bytes,
-  )
-  write_manifest(prefix, manifest)
-  if not manifest.tokens:
-    warnings.warn(
-      f"{os.fspath(path)} gave no token to write: {prefix} holds"
-      f" {manifest.documents} documents, all empty, and"
-      f" {manifest.dropped_tokens} tokens were dropped. No training run can"
-      " read it.",
-      UserWarning,
-      stacklevel=2,
-    )
-  return manifest
+  info = tokenizer_info(tokenizer, require_eod=options.append_eod)
+  run = _Run(options, files, info, tokenizer)
+  shard = Shard(options.shard_index, options.num_shards)
+  for folder in (options.work_folder().parent, options.prefix("").parent):
+    folder.mkdir(parents=True, exist_ok=True)
+  with opened(
+    options.work_folder(),
+    run.description(),
+    shard=shard,
+    restart=options.overwrite,
+  ) as folder:
+    try:
+      return run.work(folder)
+    except BaseException:
+      folder.remove_if_useless()
+      raise
 
 
-def check_request(
-  path: str | os.PathLike[str],
-  *,
-  output_prefix: str | os.PathLike[str],
-  json_key: str = "text",
-  pack_to_seq_len: int | None = None,
-  overwrite: bool = False,
-  log_interval: int = 1000,
-) -> Path:
+def check_request(options: Options) -> list[InputFile]:
   """Checks what can be checked before a tokenizer is loaded.
 
   Returns:
-    The pair's prefix, `{output_prefix}_{json_key}_document`.
+    The input files.
 
   Raises:
     As `prepare_corpus`.
   """
-  if pack_to_seq_len is not None and not 0 < pack_to_seq_len < 2**31 - 1:
-    raise ValueError(
-      f"pack_to_seq_len must be positive (and below {2**31 - 1}), got"
-      f" {pack_to_seq_len}. Give the seq_length that training will use, or"
-      " leave it out to keep documents whole."
-    )
-  if log_interval < 0:
-    raise ValueError(
-      f"log_interval must be 0 (no lines) or positive, got {log_interval}."
-    )
-  if not json_key or "/" in json_key or "\0" in json_key:
-    raise ValueError(
-      f"The JSON key {json_key!r} cannot be part of the output's name. Give a"
-      " key that is not empty and has no '/'."
-    )
-  name = os.fspath(output_prefix)
-  if not name or name.endswith("/"):
-    raise ValueError(
-      f"output_prefix must end with the beginning of a file name, got"
-      f" {name!r}. 'data/train' writes data/train_{json_key}_document.bin."
-    )
-  if not Path(path).exists():
-    raise FileNotFoundError(
-      f"The input {os.fspath(path)} does not exist. Give one JSON Lines file."
-    )
-  prefix = Path(f"{name}_{json_key}_document")
-  outputs = [
-    Path(f"{prefix}.bin"),
-    Path(f"{prefix}.idx"),
-    manifest_path(prefix),
-  ]
-  present = [output for output in outputs if output.exists()]
-  if any(output.samefile(path) for output in present):
-    raise ValueError(
-      f"The output {prefix} would overwrite the input {os.fspath(path)}. Give"
-      " another output prefix."
-    )
-  if present and not overwrite:
-    raise FileExistsError(
-      f"The output exists: {', '.join(map(str, present))}. Give another output"
-      " prefix, remove these files, or allow it with --overwrite"
-      " (overwrite=True)."
-    )
-  return prefix
+  check_options(options)
+  files = find_inputs(options.path, recursive=options.recursive)
+  check_outputs(options, files)
+  # What an earlier run of this request published may be replaced.
+  begun = WorkFolder(options.work_folder(), Shard()).done() is not None
+  if not options.overwrite and not begun:
+    refuse_existing(options)
+  return files
 
 
-class _Output:
-  """Writes documents whole, or laid end to end and cut into records."""
+class _Run:
+  """A preparation whose inputs and tokenizer are known."""
 
   def __init__(
-    self, writer: IndexedWriter, pack_to_seq_len: int | None
+    self,
+    options: Options,
+    files: list[InputFile],
+    info: TokenizerInfo,
+    tokenizer: "PreTrainedTokenizerBase",
   ) -> None:
-    self._writer = writer
-    self._record_length = pack_to_seq_len and pack_to_seq_len + 1
-    self._waiting: list[np.ndarray] = []
-    self.documents = 0
-    self.sequences = 0
-    self.tokens = 0
-    # Only those that wait for a record to be filled; after the last document
-    # nothing will fill it.
-    self.dropped_tokens = 0
-    self.empty_documents = 0
+    self._options = options
+    self._files = files
+    self._info = info
+    self._units = units(files, unit_bytes=options.unit_bytes)
+    sentences = None
+    if options.split_sentences:
+      sentences = Sentences(options.lang, options.keep_newlines)
+      # Whether it is there is better known now.
+      sentence_splitter(sentences)
+    self._request = UnitRequest(
+      keys=tuple(options.json_keys),
+      encoder=self._choose(tokenizer),
+      sentences=sentences,
+      refuse_special_tokens=options.special_tokens_in_text == "error",
+      skip_bad_records=options.on_bad_record == "skip",
+      max_bad_records=options.max_bad_records,
+    )
+    self._layout = Layout(
+      partitions=options.partitions,
+      keep_sequential_samples=options.keep_sequential_samples,
+      pack_to_seq_len=options.pack_to_seq_len,
+      carry_tails=options.pack_tail == "carry",
+      shuffle_seed=options.shuffle,
+    )
 
-  def add(self, tokens: np.ndarray) -> None:
-    """Takes one document's tokens, EOD included."""
-    self.empty_documents += not len(tokens)
-    if self._record_length is None:
-      self._write(tokens)
-      return
-    self._waiting.append(tokens)
-    self.dropped_tokens += len(tokens)
-    if self.dropped_tokens < self._record_length:
-      return
-    joined = np.concatenate(self._waiting)
-    whole = len(joined) - len(joined) % self._record_length
-    for record in joined[:whole].reshape(-1, self._record_length):
-      self._write(record)
-    self._waiting = [joined[whole:]]
-    self.dropped_tokens = len(joined) - whole
+  def description(self) -> dict[str, Any]:
+    """JSON of all that decides the units' content."""
+    inputs = [
+      {
+        "path": f.path if "://" in f.path else str(Path(f.path).resolve()),
+        "bytes": f.size,
+        "version": f.version,
+      }
+      for f in self._files
+    ]
+    description = describe_units(self._request, self._info, inputs)
+    return description | {"unit_bytes": self._options.unit_bytes}
 
-  def _write(self, tokens: np.ndarray) -> None:
-    # One sequence, or none where there is no token.
-    self._writer.add_document(tokens)
-    self.documents += 1
-    self.sequences += bool(len(tokens))
-    self.tokens += len(tokens)
+  def work(self, folder: WorkFolder) -> Report:
+    """Does the units that are missing, then makes the pairs."""
+    layout = dataclasses.asdict(self._layout)
+    wanted = {"request": self.description(), "layout": layout}
+    done = folder.done() or {}
+    same = {name: done.get(name) for name in wanted} == wanted
+    if same and done["published"]:
+      # Killed as it removed the folder.
+      manifests = self._published()
+      folder.remove()
+      return Report(manifests, len(self._units), 0, len(self._units))
+    if not same and not self._options.overwrite:
+      refuse_existing(self._options)
+    num_done, num_reused = self._do_units(folder)
+    report = Report({}, len(self._units), num_done, num_reused)
+    if self._options.num_shards > 1:
+      return report
+    folder.mark_done({**wanted, "published": False})
+    manifests = self._publish(folder)
+    folder.mark_done({**wanted, "published": True})
+    folder.remove()
+    return dataclasses.replace(report, manifests=manifests)
 
+  def _choose(self, tokenizer: "PreTrainedTokenizerBase") -> EncoderSpec:
+    options = self._options
+    return choose_backend(
+      tokenizer,
+      sample=sample_texts(self._units, options.json_keys),
+      backend=options.tokenizer_backend,
+      special_tokens_in_text=options.special_tokens_in_text,
+      add_eod=self._info.eod_id if options.append_eod else None,
+    )
 
-def _batches(records: Iterator[TextRecord]) -> Iterator[list[TextRecord]]:
-  """Groups records in order, by number and by characters."""
-  batch: list[TextRecord] = []
-  characters = 0
-  for record in records:
-    batch.append(record)
-    characters += len(record.text)
-    if characters >= _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
-      yield batch
-      batch, characters = [], 0
-  if batch:
-    yield batch
+  def _do_units(self, folder: WorkFolder) -> tuple[int, int]:
+    """Returns how many units were done, and how many were there."""
+    options = self._options
+    mine = [
+      (number, unit)
+      for number, unit in enumerate(self._units)
+      if number % options.num_shards == options.shard_index
+    ]
+    finished = folder.finished()
+    todo = [(number, unit) for number, unit in mine if number not in finished]
+    if options.merge_only and todo:
+      raise ValueError(
+        f"{len(todo)} of {len(mine)} units are not finished in {folder.path},"
+        f" the first of them unit {todo[0][0]}. Let all shards end, then merge;"
+        " unit i is of shard i modulo num_shards."
+      )
+    bad = 0
+
+    def count(_: int, summary: dict[str, Any]) -> None:
+      nonlocal bad
+      bad += summary["bad_records"]
+      if bad > options.max_bad_records:
+        raise ValueError(
+          f"{bad} bad records were found, which is more than"
+          f" --max-bad-records={options.max_bad_records} allows."
+        )
+
+    total = sum(unit.num_bytes for _, unit in mine)
+    left = sum(unit.num_bytes for _, unit in todo)
+    with Progress(
+      total, options.log_interval, done_bytes=total - left
+    ) as progress:
+      engine.run_units(
+        todo,
+        self._request,
+        folder=folder,
+        workers=options.workers,
+        report=progress.update,
+        finished=count,
+      )
+    return len(todo), len(mine) - len(todo)
+
+  def _publish(self, folder: WorkFolder) -> dict[str, Manifest]:
+    options = self._options
+    paths = [folder.unit_path(i) for i in range(len(self._units))]
+    summaries = Summaries(paths, self._units, num_keys=len(options.json_keys))
+    summaries.check(
+      skip=self._request.skip_bad_records, limit=options.max_bad_records
+    )
+    # Before the pairs: where those are, all is there.
+    write_partition_files(options, self._units, summaries, self._layout)
+    return {
+      key: self._publish_key(place, key, paths, summaries)
+      for place, key in enumerate(options.json_keys)
+    }
+
+  def _publish_key(
+    self, place: int, key: str, paths: Sequence[Path], summaries: Summaries
+  ) -> Manifest:
+    prefix = self._options.prefix(key)
+    dtype = self._request.encoder.dtype
+    with IndexedWriter(prefix, dtype=dtype) as writer:
+      counts = merge(paths, key=place, layout=self._layout, writer=writer)
+      # An old manifest must not lie beside a new pair, not even for a moment.
+      manifest_path(prefix).unlink(missing_ok=True)
+      writer.finalize()
+    manifest = make_manifest(
+      prefix,
+      place=place,
+      request=self._request,
+      layout=self._layout,
+      info=self._info,
+      files=self._files,
+      summaries=summaries,
+      counts=counts,
+    )
+    write_manifest(prefix, manifest)
+    if not manifest.tokens:
+      warnings.warn(
+        f"{os.fspath(self._options.path)} gave no token to write: {prefix}"
+        f" holds {manifest.documents} documents, all empty, and"
+        f" {manifest.dropped_tokens} tokens were dropped. No training run can"
+        " read it.",
+        UserWarning,
+        stacklevel=2,
+      )
+    return manifest
+
+  def _published(self) -> dict[str, Manifest]:
+    from hpgrain.manifest import read_manifest
+
+    manifests = {}
+    for key in self._options.json_keys:
+      manifest = read_manifest(self._options.prefix(key))
+      if manifest is None:
+        raise ValueError(
+          f"{self._options.work_folder()} says that the output is there, but"
+          f" {self._options.prefix(key)} has no manifest. Remove that folder,"
+          " and run the same command again."
+        )
+      manifests[key] = manifest
+    return manifests

@@ -1,4 +1,4 @@
-r"""The command that turns a JSON Lines file into a pair that training reads.
+r"""The command that turns raw text into a pair that training reads.
 
 Command to run:
 
@@ -9,100 +9,122 @@ python -m hpgrain.tools.offline_preparation \
 """
 
 import argparse
-import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 
-from hpgrain.manifest import Manifest
 from hpgrain.tokenizer import load_tokenizer
-from hpgrain.tools.corpus import check_request, prepare_corpus
+from hpgrain.tools.corpus import check_request, prepare, prepare_corpus
+from hpgrain.tools.options import Options
+from hpgrain.tools.preparation_flags import (
+  add_boolean,
+  add_flow_flags,
+  add_our_flags,
+  add_output_flags,
+  add_tokenizer_flags,
+  flow_options,
+  local_name,
+)
+from hpgrain.tools.summary import run_summary, summary
+
+__all__ = ["main", "parser", "prepare_corpus", "run", "summary"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  flags = _parser().parse_args(argv)
+  flags = parser().parse_args(argv)
+  options = Options(
+    path=local_name(flags.dataset_name_or_path),
+    split_sentences=flags.split_sentences,
+    keep_newlines=flags.keep_newlines,
+    lang=flags.lang,
+    recursive=flags.recursive,
+    **flow_options(flags),
+  )
+  return run(
+    "offline_preparation",
+    options,
+    tokenizer=flags.tokenizer_name_or_path,
+    use_fast=flags.tokenizer_use_fast,
+    trust_remote_code=flags.trust_remote_code,
+    add_special_tokens=flags.add_special_tokens or (),
+  )
+
+
+def run(
+  command: str,
+  options: Options,
+  *,
+  tokenizer: str,
+  use_fast: bool,
+  trust_remote_code: bool,
+  add_special_tokens: Sequence[str] = (),
+) -> int:
+  """Prepares, and tells of it: a summary, or one line on stderr.
+
+  Args:
+    command: the name to say it under.
+    options: what to prepare.
+    tokenizer: its folder or name on the hub.
+    use_fast: as for `load_tokenizer`.
+    trust_remote_code: as for `load_tokenizer`.
+    add_special_tokens: strings to make special tokens of.
+
+  Returns:
+    The exit code: 0, 1 for what a message says, 130 where it was interrupted.
+  """
+  before = signal.signal(signal.SIGTERM, _interrupt)
   try:
     # Before the tokenizer, which takes seconds or a download to load.
-    prefix = check_request(
-      flags.dataset_name_or_path,
-      output_prefix=flags.output_prefix,
-      json_key=flags.json_keys,
-      pack_to_seq_len=flags.pack_to_seq_len,
-      overwrite=flags.overwrite,
-      log_interval=flags.log_interval,
-    )
+    check_request(options)
     warnings.warn(
       "Only tokenizers that Hugging Face AutoTokenizer loads are supported;"
-      f" loading {flags.tokenizer_name_or_path!r} with it.",
+      f" loading {tokenizer!r} with it.",
       UserWarning,
-      stacklevel=1,
+      stacklevel=2,
     )
-    tokenizer = load_tokenizer(
-      flags.tokenizer_name_or_path,
-      use_fast=flags.tokenizer_use_fast,
-      trust_remote_code=flags.trust_remote_code,
+    loaded = load_tokenizer(
+      tokenizer, use_fast=use_fast, trust_remote_code=trust_remote_code
     )
-    manifest = prepare_corpus(
-      flags.dataset_name_or_path,
-      output_prefix=flags.output_prefix,
-      tokenizer=tokenizer,
-      json_key=flags.json_keys,
-      append_eod=flags.append_eod,
-      pack_to_seq_len=flags.pack_to_seq_len,
-      overwrite=flags.overwrite,
-      log_interval=flags.log_interval,
-    )
+    if add_special_tokens:
+      loaded.add_special_tokens(
+        {"additional_special_tokens": list(add_special_tokens)},
+        replace_additional_special_tokens=False,
+      )
+    report = prepare(options, tokenizer=loaded)
+    if add_special_tokens and report.manifests:
+      folder = f"{options.output_prefix}_tokenizer"
+      loaded.save_pretrained(folder)
+      print(f"the tokenizer with the added tokens is in {folder}")
   except (OSError, ValueError) as error:
-    print(
-      f"offline_preparation: {type(error).__name__}: {error}", file=sys.stderr
-    )
+    print(f"{command}: {type(error).__name__}: {error}", file=sys.stderr)
+    _say_what_is_kept(options)
     return 1
-  print(summary(prefix, manifest))
+  except KeyboardInterrupt:
+    print(f"{command}: interrupted", file=sys.stderr)
+    _say_what_is_kept(options)
+    return 130
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  print(run_summary(options, report))
   return 0
 
 
-def summary(prefix: str | os.PathLike[str], manifest: Manifest) -> str:
-  """What was written, in a few lines for a person."""
-  info = manifest.tokenizer
-  lines = [
-    f"wrote {os.fspath(prefix)}.bin and .idx",
-    f"  documents  {manifest.documents:,}, in {manifest.sequences:,} sequences"
-    f" ({manifest.empty_documents:,} empty ones read)",
-    f"  tokens     {manifest.tokens:,} as {manifest.dtype}"
-    f" ({manifest.bin_bytes:,} bytes)",
-    f"  tokenizer  {info.name}, {info.vocab_size:,} ids, digest {info.digest}",
-    f"  EOD        id {info.eod_id} after each document"
-    if manifest.append_eod
-    else "  EOD        none",
-  ]
-  if manifest.pack_to_seq_len is not None:
-    lines.append(
-      f"  packed     records of {manifest.pack_to_seq_len + 1} tokens,"
-      f" {manifest.dropped_tokens:,} tokens of the tail dropped"
-    )
-  return "\n".join(lines)
-
-
-def _boolean(text: str) -> bool:
-  """Reads a flag's `true` or `false`."""
-  values = {"true": True, "false": False}
-  if text.lower() not in values:
-    raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
-  return values[text.lower()]
-
-
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+  """The command's flags."""
+  made = argparse.ArgumentParser(
     prog="offline_preparation",
     # An abbreviated flag would change its meaning when another is added.
     allow_abbrev=False,
     formatter_class=argparse.RawDescriptionHelpFormatter,
     description=(
-      "Tokenizes one JSON Lines file into PREFIX_text_document.bin/.idx, the\n"
-      "pair that training reads, with a manifest beside it. Each line is an\n"
-      'object like {"text": "A document."}. Nothing is left under the final\n'
-      "names if the run fails or is killed."
+      "Tokenizes raw text into PREFIX_text_document.bin/.idx, the pair that\n"
+      "training reads, with a manifest beside it. JSON Lines have an object\n"
+      'like {"text": "A document."} on each line. Nothing is left under the\n'
+      "final names if the run fails or is killed, and the same command goes\n"
+      "on where it stopped."
     ),
     epilog=(
       "Documents of any length, for training on rows cut at run time:\n"
@@ -110,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
       "    --output-prefix data/train --tokenizer-name-or-path gpt2\n\n"
       "Records of 4097 tokens, for training with seq_length 4096 and\n"
       "is_dataset_from_mr:\n"
-      "  %(prog)s --dataset-name-or-path corpus.jsonl \\\n"
+      "  %(prog)s --dataset-name-or-path 'corpus/*.jsonl.gz' \\\n"
       "    --output-prefix data/train_4096 --tokenizer-name-or-path gpt2 \\\n"
       "    --pack-to-seq-len 4096\n\n"
       "Ids are those of the tokenizer without its own special tokens (no BOS,\n"
@@ -118,82 +140,57 @@ def _parser() -> argparse.ArgumentParser:
       "as uint16 if the vocabulary has fewer than 65500 ids, else as int32."
     ),
   )
-  parser.add_argument(
+  made.add_argument(
     "--dataset-name-or-path",
     required=True,
-    metavar="FILE",
-    help="the JSON Lines file to read; it is never changed",
+    metavar="PATH",
+    help="a file, a folder (not its folders), or a pattern in quotes; files"
+    " are taken in the order of their paths, and never changed",
   )
-  parser.add_argument(
-    "--json-keys",
-    default="text",
-    metavar="KEY",
-    help="the key that holds the text; one key (default: text)",
+  add_output_flags(made)
+  add_tokenizer_flags(made, name="--tokenizer-name-or-path")
+  made.add_argument(
+    "--add-special-tokens",
+    nargs="+",
+    metavar="TOKEN",
+    help="make these strings special tokens; the tokenizer that has them is"
+    " written to PREFIX_tokenizer, and training needs that one",
   )
-  parser.add_argument(
-    "--output-prefix",
-    required=True,
-    metavar="PREFIX",
-    help="path and beginning of the name of what is written; missing folders"
-    " are made",
+  add_boolean_switch(made, "--split-sentences", "make each sentence a sequence")
+  add_boolean_switch(made, "--keep-newlines", "keep line ends of sentences")
+  made.add_argument(
+    "--lang",
+    default="english",
+    help="language of the sentences, as NLTK names it (default: english)",
   )
-  parser.add_argument(
-    "--tokenizer-name-or-path",
-    required=True,
-    metavar="TOKENIZER",
-    help="a Hugging Face tokenizer: a folder with tokenizer.json, or a name on"
-    " the hub; other kinds are not supported",
-  )
-  parser.add_argument(
-    "--tokenizer-use-fast",
-    type=_boolean,
-    nargs="?",
-    const=True,
-    default=True,
-    metavar="true|false",
-    help="use the fast tokenizer where there are two (default: true)",
-  )
-  parser.add_argument(
-    "--trust-remote-code",
-    type=_boolean,
-    nargs="?",
-    const=True,
-    default=False,
-    metavar="true|false",
-    help="let the tokenizer's repository run its own Python code here"
-    " (default: false)",
-  )
-  parser.add_argument(
-    "--append-eod",
-    type=_boolean,
-    nargs="?",
-    const=True,
-    default=True,
-    metavar="true|false",
-    help="end each non-empty document with the tokenizer's EOS, or its SEP if"
-    " it has no EOS (default: true)",
-  )
-  parser.add_argument(
-    "--pack-to-seq-len",
-    type=int,
-    metavar="N",
-    help="lay the documents end to end and cut records of N + 1 tokens; the"
-    " tail is dropped, never padded (default: keep documents whole)",
-  )
-  parser.add_argument(
-    "--log-interval",
-    type=int,
-    default=1000,
-    metavar="N",
-    help="documents between progress lines, where stderr is no terminal; 0"
-    " for none (default: 1000)",
-  )
-  parser.add_argument(
-    "--overwrite",
+  add_flow_flags(made)
+  add_our_flags(made)
+  made.add_argument(
+    "--recursive",
     action="store_true",
-    help="replace an output that is there (default: refuse)",
+    help="take the files of folders in folders, and ** in patterns",
   )
-  return parser
+  return made
+
+
+def add_boolean_switch(
+  made: argparse.ArgumentParser, name: str, help: str
+) -> None:
+  """Adds a flag that stands alone for true, or takes true or false."""
+  add_boolean(made, name, default=False, help=help)
+
+
+def _say_what_is_kept(options: Options) -> None:
+  folder = options.work_folder()
+  if folder.is_dir():
+    print(
+      f"Finished work is kept in {folder}: the same command goes on with it.",
+      file=sys.stderr,
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+  raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from helpers_tokenizer import read_pair, save_word_tokenizer
 from hpgrain.manifest import read_manifest
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
-from hpgrain.tools import corpus, offline_preparation
+from hpgrain.tools import encoders, offline_preparation, units
 from hpgrain.tools.offline_preparation import prepare_corpus
 
 # With the word tokenizer: "a" is 3, "b" 4, "c" 5, "d" 6; <eos> is 0, <sep> 1.
@@ -185,12 +185,27 @@ def test_bad_record_is_named_by_place_and_not_shown(
   assert names(out) == []
 
 
-def test_gzip_and_folders_are_refused_with_what_to_do(source, out, words):
+def test_gzip_under_another_name_is_refused_with_what_to_do(source, out, words):
   write(source, b"\x1f\x8b\x08\x00rest")
   with pytest.raises(ValueError, match=r"compressed with gzip.*gunzip -k"):
     prepared(source, out, words)
-  with pytest.raises(ValueError, match=r"is a folder\. Give one JSON Lines"):
-    prepared(source.parent, out, words)
+
+
+def test_folder_is_read_in_the_order_of_its_files(source, out, words):
+  write(source.parent / "b.jsonl", lines("e").rstrip("\n"))
+  write(source.parent / "d.jsonl", lines("d"))
+  assert prepared(source.parent, out, words)[1] == [
+    7,
+    0,
+    3,
+    4,
+    5,
+    0,
+    6,
+    0,
+    6,
+    0,
+  ]
 
 
 def test_missing_input_is_refused(tmp_path, out, words):
@@ -303,7 +318,7 @@ def test_failed_overwrite_leaves_the_old_output(source, out, words):
 
 def test_output_over_the_input_is_refused(out, words):
   out.mkdir()
-  source = write(out / "x_text_document.bin")
+  source = write(out / "x_text_document.manifest.json")
   with pytest.raises(ValueError, match="would overwrite the input"):
     prepared(source, out, words, overwrite=True)
   assert source.read_text() == lines(*TEXTS)
@@ -320,16 +335,15 @@ def test_input_is_not_changed(source, out, words):
 def test_input_that_grows_while_it_is_read_is_refused(
   source, out, words, monkeypatch
 ):
-  batches = corpus._batches
+  encode = encoders.Encoder.encode
 
-  def growing(records):
-    for batch in batches(records):
-      with source.open("a") as file:
-        file.write(lines("late"))
-      yield batch
+  def growing(encoder, texts, **options):
+    with source.open("a") as file:
+      file.write(lines("late"))
+    return encode(encoder, texts, **options)
 
-  monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 1)
-  monkeypatch.setattr(corpus, "_batches", growing)
+  monkeypatch.setattr(units, "BATCH_RECORDS", 1)
+  monkeypatch.setattr(encoders.Encoder, "encode", growing)
   with pytest.raises(ValueError, match="changed while it was read"):
     prepared(source, out, words)
   assert names(out) == []
@@ -341,8 +355,8 @@ def test_ids_are_the_tokenizers_own_whatever_the_batches(
   source, out, bpe, monkeypatch, *, parallel, documents, characters
 ):
   monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
-  monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", documents)
-  monkeypatch.setattr(corpus, "_BATCH_CHARACTERS", characters)
+  monkeypatch.setattr(units, "BATCH_RECORDS", documents)
+  monkeypatch.setattr(units, "BATCH_CHARACTERS", characters)
   texts = [f"def f{i}(x):\n  return x{'é' * i} <eos>" for i in range(20)]
   write(source, lines(*texts))
   # Neither the tokenizer's own <bos> and <eos> nor its stored truncation.
@@ -357,13 +371,14 @@ def test_ids_are_the_tokenizers_own_whatever_the_batches(
 def test_progress_is_a_line_an_interval(
   source, out, words, monkeypatch, capsys
 ):
-  monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 1)
+  monkeypatch.setattr(units, "BATCH_RECORDS", 1)
   write(source, lines(*["a"] * 5))
   prepared(source, out, words, log_interval=2)
   said = capsys.readouterr().err.splitlines()
-  assert [line.split(" of the input")[0] for line in said] == [
-    "2 documents, 4 tokens, 40%",
-    "4 documents, 8 tokens, 80%",
+  # Of five records; how much of the last one's line is read is a guess.
+  assert [line.split("%")[0] for line in said] == [
+    "2 documents, 4 tokens, 20",
+    "4 documents, 8 tokens, 60",
   ]
   prepared(source, out, words, log_interval=0, overwrite=True)
   assert capsys.readouterr().err == ""
@@ -417,7 +432,7 @@ def test_boolean_flags_take_true_and_false(
   ("flags", "message"),
   [
     (["--append-eod", "maybe"], "expected true or false, got 'maybe'"),
-    (["--workers", "8"], "unrecognized arguments: --workers 8"),
+    (["--worker", "8"], "unrecognized arguments: --worker 8"),
     (["--pack", "8"], "unrecognized arguments: --pack 8"),
     (["--pack-to-seq-len", "x"], "invalid int value: 'x'"),
   ],
@@ -440,15 +455,14 @@ def test_errors_are_one_line_and_an_exit_code(source, out, word_folder, capsys):
   assert said.count("\n") == 1
 
 
-def run(source, out, tokenizer, **options):
+def run(source, out, tokenizer, *more):
   module = "hpgrain.tools.offline_preparation"
-  flags = command(source, out, tokenizer, "--log-interval", "1000")
+  flags = command(source, out, tokenizer, "--log-interval", "1000", *more)
   return subprocess.Popen(
     [sys.executable, "-m", module, *flags],
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
-    **options,
   )
 
 
@@ -463,12 +477,16 @@ def test_killed_run_leaves_nothing_that_passes_for_a_pair(
   os.kill(process.pid, signal.SIGKILL)
   process.communicate()
   assert process.returncode == -signal.SIGKILL
-  left = names(out)
-  assert left, "killed before it wrote"
-  assert all(name.endswith(".partial") for name in left)
+  assert names(out) == ["x_text_document.parts"]
 
+  # Another content: what was done of the first is not mixed with it.
   write(source, lines(*TEXTS))
   process = run(source, out, bpe_folder)
+  _, said = process.communicate(timeout=100)
+  assert process.returncode == 1
+  assert "unfinished work of another request: inputs[0].bytes is" in said
+
+  process = run(source, out, bpe_folder, "--overwrite")
   _, said = process.communicate(timeout=100)
   assert process.returncode == 0, said
   assert read_pair(out / "x_text_document")[3] == [0, 1, 1, 2]

@@ -1,0 +1,149 @@
+"""Finished units in, the final pairs out: one writer, in one pass or a few.
+
+  units      |0 1 2|3 4|5 6 7 8|        records in the input's order
+  order      permuted, if shuffled
+  partition  0: 0 2 4 6 8, 1: 1 3 5 7   or blocks, if sequential
+  documents  as they are, or packed into records partition by partition
+  pair       partition 0, then partition 1, ...
+
+Nothing is kept in memory but a block of records and a block of tokens.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hpgrain.sources.indexed import IndexedWriter
+from hpgrain.tools.packing import Packer, pack
+from hpgrain.tools.request import Layout
+from hpgrain.tools.shuffle import record_order
+from hpgrain.tools.unit_records import Documents, UnitRecords
+
+# Records of a partition that are looked at together.
+_BLOCK_RECORDS = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+  """What a pair holds.
+
+  Attributes:
+    documents: documents of the pair (records, when packed).
+    sequences: sequences of the pair.
+    tokens: tokens of the pair.
+    dropped_tokens: tokens of tails that are not in it.
+  """
+
+  documents: int
+  sequences: int
+  tokens: int
+  dropped_tokens: int
+
+
+def merge(
+  paths: Sequence[Path],
+  *,
+  key: int,
+  layout: Layout,
+  writer: IndexedWriter,
+  report: Callable[[int], None] = lambda tokens: None,
+) -> Counts:
+  """Writes the documents of one key into a pair.
+
+  Args:
+    paths: the units' files, in the input's order.
+    key: the key's place.
+    layout: partitions, packing and order.
+    writer: of the pair; neither finalized nor discarded here.
+    report: told of tokens that were written since.
+
+  Raises:
+    ValueError: a unit's file is damaged.
+    OSError: it could not be read, or the pair not written.
+  """
+  output = _Output(writer, layout, report)
+  with UnitRecords(paths, key=key) as records:
+    order = record_order(len(records), seed=layout.shuffle_seed)
+    for places in partitions(len(records), layout):
+      for first in range(0, len(places), _BLOCK_RECORDS):
+        block = places[first : first + _BLOCK_RECORDS]
+        for documents in records.read(block if order is None else order(block)):
+          output.add(documents)
+      output.end_partition()
+  output.end()
+  return output.counts()
+
+
+def partitions(num_records: int, layout: Layout) -> Iterator[range]:
+  """The places in the order of records that go to each partition."""
+  count = layout.partitions
+  size = -(-num_records // count)
+  for p in range(count):
+    if layout.keep_sequential_samples:
+      yield range(min(p * size, num_records), min((p + 1) * size, num_records))
+    else:
+      yield range(p, num_records, count)
+
+
+class _Output:
+  """Writes documents whole, or laid end to end and cut into records."""
+
+  def __init__(
+    self, writer: IndexedWriter, layout: Layout, report: Callable[[int], None]
+  ) -> None:
+    self._writer = writer
+    self._carry = layout.carry_tails
+    self._report = report
+    self._length = 0
+    self._packer: Packer | None = None
+    if layout.pack_to_seq_len is not None:
+      self._length = layout.pack_to_seq_len + 1
+      self._packer = Packer(self._length)
+    self._documents = 0
+    self._sequences = 0
+    self._tokens = 0
+
+  def add(self, documents: Documents) -> None:
+    if self._packer is None:
+      # An empty record is a document without a sequence.
+      filled = documents.lengths > 0
+      lengths = documents.lengths[filled]
+      ends = np.concatenate([[0], np.cumsum(filled)])
+      bounds = np.concatenate([[0], np.cumsum(documents.counts)])
+      self._write(documents.tokens, lengths, np.diff(ends[bounds]))
+      return
+    for records in pack(self._packer, documents.tokens):
+      count = len(records) // self._length
+      self._write(
+        [records],
+        np.full(count, self._length, np.int64),
+        np.ones(count, np.int64),
+      )
+
+  def end_partition(self) -> None:
+    if self._packer is not None and not self._carry:
+      self._packer.drop_tail()
+
+  def end(self) -> None:
+    # What is carried to the end fills no record either.
+    if self._packer is not None:
+      self._packer.drop_tail()
+
+  def counts(self) -> Counts:
+    dropped = self._packer.num_dropped if self._packer else 0
+    return Counts(self._documents, self._sequences, self._tokens, dropped)
+
+  def _write(
+    self,
+    tokens: Sequence[np.ndarray] | Iterator[np.ndarray],
+    lengths: np.ndarray,
+    counts: np.ndarray,
+  ) -> None:
+    self._writer.add_documents(tokens, lengths, counts)
+    num_tokens = int(lengths.sum())
+    self._documents += len(counts)
+    self._sequences += len(lengths)
+    self._tokens += num_tokens
+    self._report(num_tokens)

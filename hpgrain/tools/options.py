@@ -1,0 +1,238 @@
+"""What a preparation is asked for, and the checks that need no file."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+from hpgrain.manifest import manifest_path
+from hpgrain.tools.encoders import BACKENDS, SPECIAL_TOKENS_IN_TEXT
+from hpgrain.tools.inputs import UNIT_BYTES, InputFile
+
+ON_BAD_RECORD = ("error", "skip")
+PACK_TAIL = ("drop", "carry")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """A preparation, as the command line gives it.
+
+  Attributes:
+    path: a file, a folder or a pattern; the files are only read.
+    output_prefix: path and beginning of the name of what is written; missing
+      folders are made.
+    json_keys: the keys that hold the texts, each of which gives a pair
+      `{output_prefix}_{key}_document`.
+    append_eod: end each non-empty document with EOS (SEP if it has none).
+    workers: the most processes to use; a multiple of `partitions`.
+    partitions: P. Records are dealt to them in turn, and the pair holds one
+      after the other.
+    keep_sequential_samples: make partitions blocks of consecutive records.
+    pack_to_seq_len: cut a partition's documents, laid end to end, into records
+      of one token more than this; None keeps documents whole.
+    pack_tail: "drop" the tail of each partition, or "carry" it to the next.
+    keep_partition_files: write each partition's records as JSON Lines too, to
+      `{output_prefix}_partition_{p}.jsonl`.
+    shuffle: seed of an order to put the records in first; None keeps theirs.
+    on_bad_record: "error", or "skip" the records that cannot be used.
+    max_bad_records: more of them than this are an error all the same.
+    tokenizer_backend: "auto", "huggingface" or "gigatoken".
+    special_tokens_in_text: a special token that a text spells out becomes its
+      id ("as_is"), is encoded like any text ("plain"), or makes the record a
+      bad one ("error").
+    split_sentences: make each sentence a sequence of its document.
+    keep_newlines: keep line ends between sentences.
+    lang: language of the sentences.
+    recursive: take files of folders in folders.
+    overwrite: replace an output that is there, and start over where another
+      request left unfinished work. The old pair stays until the new is whole.
+    work_dir: folder for unfinished work; None takes the output's.
+    shard_index: the part of the units to do here.
+    num_shards: parts; with several, `merge_only` comes after the last.
+    merge_only: make the pairs of the units that shards have done.
+    log_interval: documents between progress lines on stderr (0: none); on a
+      terminal a bar is shown instead.
+    unit_bytes: about how much of the input a unit of work has.
+  """
+
+  path: str | os.PathLike[str]
+  output_prefix: str | os.PathLike[str]
+  json_keys: tuple[str, ...] = ("text",)
+  append_eod: bool = True
+  workers: int = 1
+  partitions: int = 1
+  keep_sequential_samples: bool = False
+  pack_to_seq_len: int | None = None
+  pack_tail: str = "drop"
+  keep_partition_files: bool = False
+  shuffle: int | None = None
+  on_bad_record: str = "error"
+  max_bad_records: int = 1000
+  tokenizer_backend: str = "auto"
+  special_tokens_in_text: str = "as_is"
+  split_sentences: bool = False
+  keep_newlines: bool = False
+  lang: str = "english"
+  recursive: bool = False
+  overwrite: bool = False
+  work_dir: str | os.PathLike[str] | None = None
+  shard_index: int = 0
+  num_shards: int = 1
+  merge_only: bool = False
+  log_interval: int = 1000
+  unit_bytes: int = UNIT_BYTES
+
+  def prefix(self, key: str) -> Path:
+    """The prefix of the pair of a key."""
+    return Path(f"{os.fspath(self.output_prefix)}_{key}_document")
+
+  def outputs(self) -> list[Path]:
+    """All files that are written under final names."""
+    return [
+      path
+      for prefix in map(self.prefix, self.json_keys)
+      for path in (
+        Path(f"{prefix}.bin"),
+        Path(f"{prefix}.idx"),
+        manifest_path(prefix),
+      )
+    ] + self.partition_files()
+
+  def partition_files(self) -> list[Path]:
+    """The JSON Lines files of the partitions; none unless asked for."""
+    if not self.keep_partition_files:
+      return []
+    prefix = os.fspath(self.output_prefix)
+    return [
+      Path(f"{prefix}_partition_{p}.jsonl") for p in range(self.partitions)
+    ]
+
+  def work_folder(self) -> Path:
+    """The folder of unfinished work."""
+    prefix = self.prefix("_".join(self.json_keys))
+    folder = prefix.parent if self.work_dir is None else Path(self.work_dir)
+    return folder / f"{prefix.name}.parts"
+
+
+def check_options(options: Options) -> None:
+  """Checks what can be checked before a file is looked at.
+
+  Raises:
+    ValueError: an option is not allowed, or two contradict each other.
+  """
+  for name in ("workers", "partitions", "num_shards", "unit_bytes"):
+    value = getattr(options, name)
+    if value < 1:
+      raise ValueError(f"{name} must be a positive integer, got {value}.")
+  if options.workers % options.partitions:
+    raise ValueError(
+      f"workers must be a multiple of partitions, got workers"
+      f" {options.workers} and partitions {options.partitions}. Take"
+      f" {options.partitions} workers, or any multiple."
+    )
+  for name in ("log_interval", "max_bad_records", "shard_index"):
+    value = getattr(options, name)
+    if value < 0:
+      raise ValueError(f"{name} must be 0 or positive, got {value}.")
+  if options.shard_index >= options.num_shards:
+    raise ValueError(
+      f"shard_index counts from 0 to num_shards - 1, got {options.shard_index}"
+      f" of {options.num_shards}."
+    )
+  size = options.pack_to_seq_len
+  if size is not None and not 0 < size < 2**31 - 1:
+    raise ValueError(
+      f"pack_to_seq_len must be positive (and below {2**31 - 1}), got {size}."
+      " Give the seq_length that training will use, or leave it out to keep"
+      " documents whole."
+    )
+  for name, allowed in (
+    ("on_bad_record", ON_BAD_RECORD),
+    ("pack_tail", PACK_TAIL),
+    ("tokenizer_backend", BACKENDS),
+    ("special_tokens_in_text", SPECIAL_TOKENS_IN_TEXT),
+  ):
+    if getattr(options, name) not in allowed:
+      raise ValueError(
+        f"{name} must be one of {', '.join(allowed)}, got"
+        f" {getattr(options, name)!r}."
+      )
+  _check_names(options)
+  _check_together(options)
+
+
+def check_outputs(options: Options, files: list[InputFile]) -> None:
+  """Refuses to write over an input.
+
+  Raises:
+    ValueError: an output is one of the inputs.
+  """
+  present = [path for path in options.outputs() if path.exists()]
+  inputs = {
+    (status.st_dev, status.st_ino): file.path
+    for file in files
+    if "://" not in file.path
+    for status in [Path(file.path).stat()]
+  }
+  for path in present:
+    status = path.stat()
+    if (status.st_dev, status.st_ino) in inputs:
+      raise ValueError(
+        f"The output {path} would overwrite the input"
+        f" {inputs[status.st_dev, status.st_ino]}. Give another output prefix."
+      )
+
+
+def refuse_existing(options: Options) -> None:
+  """Refuses to write over an output.
+
+  Raises:
+    FileExistsError: there is one.
+  """
+  present = [path for path in options.outputs() if path.exists()]
+  if present:
+    raise FileExistsError(
+      f"The output exists: {', '.join(map(str, present))}. Give another output"
+      " prefix, remove these files, or allow it with --overwrite"
+      " (overwrite=True)."
+    )
+
+
+def _check_names(options: Options) -> None:
+  keys = options.json_keys
+  if isinstance(keys, str) or not keys or len(set(keys)) != len(keys):
+    raise ValueError(
+      f"json_keys must be one or more different keys, got {keys!r}."
+    )
+  for key in keys:
+    if not key or "/" in key or "\0" in key:
+      raise ValueError(
+        f"The JSON key {key!r} cannot be part of the output's name. Give a key"
+        " that is not empty and has no '/'."
+      )
+  name = os.fspath(options.output_prefix)
+  if not name or name.endswith("/"):
+    raise ValueError(
+      f"output_prefix must end with the beginning of a file name, got"
+      f" {name!r}. 'data/train' writes data/train_{keys[0]}_document.bin."
+    )
+
+
+def _check_together(options: Options) -> None:
+  if options.merge_only and options.num_shards > 1:
+    raise ValueError(
+      "merge_only makes the pairs of all shards; give it without shard_index"
+      " and num_shards."
+    )
+  if options.keep_partition_files:
+    for name, value in (
+      ("shuffle", options.shuffle is not None),
+      (
+        "special_tokens_in_text=error",
+        options.special_tokens_in_text == "error",
+      ),
+    ):
+      if value:
+        raise ValueError(
+          f"keep_partition_files does not go with {name}: the files are made"
+          " of the input's records in their order. Leave one of them out."
+        )

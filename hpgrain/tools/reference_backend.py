@@ -1,0 +1,76 @@
+"""Texts in, ids out, by Hugging Face: what every other backend must give."""
+
+import itertools
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hpgrain.tokenizer import encode_by_call, import_transformers
+
+# Texts in; ids uint32[tokens], one text's after the other, and how many each
+# has, int64[texts], out.
+EncodeFlat = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+
+
+def reference_encoder(
+  tokenizer_json: str | None, pickled: bytes | None, *, plain: bool = False
+) -> EncodeFlat:
+  """Builds the encoder of a Hugging Face tokenizer when it is first called.
+
+  Opening takes a second for a large vocabulary, and whoever holds it for the
+  odd text may never need it.
+
+  Args:
+    tokenizer_json: a tokenizer.json for the Rust backend; or None, and
+    pickled: the tokenizer, whose call is used.
+    plain: encode special tokens that a text spells out like any text.
+  """
+  opened: list[Callable[[Sequence[str]], list[list[int]]]] = []
+
+  def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    if not opened:
+      opened.append(
+        _call(pickled, plain)
+        if tokenizer_json is None
+        else _backend(tokenizer_json, plain)
+      )
+    return _flat(opened[0](texts))
+
+  return encode
+
+
+def _call(
+  pickled: bytes | None, plain: bool
+) -> Callable[[Sequence[str]], list[list[int]]]:
+  assert pickled is not None, "there is a tokenizer"
+  import_transformers()
+  tokenizer = pickle.loads(pickled)
+  options = {"split_special_tokens": True} if plain else {}
+  return lambda texts: encode_by_call(tokenizer, texts, **options)
+
+
+def _backend(
+  tokenizer_json: str, plain: bool
+) -> Callable[[Sequence[str]], list[list[int]]]:
+  import tokenizers
+
+  backend: Any = tokenizers.Tokenizer.from_str(tokenizer_json)
+  backend.no_truncation()
+  backend.no_padding()
+  backend.encode_special_tokens = plain
+
+  def encode(texts: Sequence[str]) -> list[list[int]]:
+    encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+    return [encoding.ids for encoding in encodings]
+
+  return encode
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+  lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+  ids = np.fromiter(
+    itertools.chain.from_iterable(rows), np.uint32, int(lengths.sum())
+  )
+  return ids, lengths
