@@ -70,7 +70,7 @@ def test_data_that_is_broken_is_refused(tmp_path, form):
   middle = len(packed) // 2
   packed[middle : middle + 40] = bytes(40)
   path = write(tmp_path / f"x.jsonl.{form}", bytes(packed))
-  with pytest.raises(ValueError, match="cannot be unpacked beyond|not JSON"):
+  with pytest.raises(ValueError, match=r"cannot be unpacked beyond|not JSON"):
     texts(path)
 
 

@@ -49,7 +49,7 @@ def test_file_that_is_gone_is_an_error(tmp_path):
   path = write(tmp_path / "x.jsonl", DATA)
   (unit,) = units(find_inputs(path))
   path.unlink()
-  with pytest.raises(FileNotFoundError, match="x.jsonl"):
+  with pytest.raises(FileNotFoundError, match=r"x\.jsonl"):
     list(read_unit(unit, ["text"]))
 
 
@@ -72,7 +72,7 @@ def test_input_is_not_changed(tmp_path):
   assert hashlib.sha256(path.read_bytes()).digest() == (
     hashlib.sha256(DATA).digest()
   )
-  assert os.listdir(tmp_path) == ["x.jsonl"]
+  assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.fixture

@@ -1,0 +1,211 @@
+"""Raw text in: which files, in which units, and the records of a unit.
+
+  find_inputs(pattern)   files, sorted by path
+  units(files)           runs of records, decided from the files alone
+  read_unit(unit, keys)  the records of one, in the file's order
+
+Readers of other formats go beside those of `readers/`, with a line here. The
+files are only read; one that changes meanwhile is refused.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from hpgrain.tools.readers.array_records import (
+  array_record_units,
+  read_array_records,
+)
+from hpgrain.tools.readers.columns import (
+  arrow_units,
+  parquet_units,
+  read_arrow,
+  read_parquet,
+)
+from hpgrain.tools.readers.csv_rows import read_csv
+from hpgrain.tools.readers.files import (
+  check_compression,
+  open_stored,
+  reading,
+)
+from hpgrain.tools.readers.json_arrays import is_array, read_json_array
+from hpgrain.tools.readers.lines import (
+  count_lines_before,
+  read_json_lines,
+  read_text_lines,
+)
+from hpgrain.tools.readers.listing import find_inputs
+from hpgrain.tools.readers.long_text import LongText
+from hpgrain.tools.readers.records import (
+  BadRecord,
+  BadRecordError,
+  InputFile,
+  Record,
+  Report,
+  Unit,
+)
+
+__all__ = [
+  "UNIT_BYTES",
+  "BadRecord",
+  "BadRecordError",
+  "InputFile",
+  "LongText",
+  "Record",
+  "Unit",
+  "describe",
+  "find_inputs",
+  "read_unit",
+  "record_number",
+  "units",
+]
+
+UNIT_BYTES = 8 << 20
+
+_JSON_READERS = {"json_lines": read_json_lines, "json_array": read_json_array}
+_READERS: dict[
+  str, Callable[[Unit, Sequence[str], Report], Iterator[Record]]
+] = {
+  **_JSON_READERS,
+  "text": read_text_lines,
+  "csv": read_csv,
+  "parquet": read_parquet,
+  "arrow": read_arrow,
+  "array_record": read_array_records,
+}
+_UNITS: dict[str, Callable[[InputFile, int], list[Unit]]] = {
+  "parquet": parquet_units,
+  "arrow": arrow_units,
+  "array_record": array_record_units,
+}
+_LINES = ("json_lines", "text")
+
+
+def units(
+  files: Sequence[InputFile], *, unit_bytes: int = UNIT_BYTES
+) -> list[Unit]:
+  """Cuts files into units, in the order of their records.
+
+  Every record of the files is in exactly one unit. They depend on the files
+  and on `unit_bytes` alone. Plain lines are cut by their file's size; the
+  beginning of each file is read, and Parquet's, Arrow's and ArrayRecord's
+  tables of contents. What is compressed, CSV and a JSON array are one unit a
+  file, which is read as a stream. An empty file has none.
+
+  Args:
+    files: what `find_inputs` returned.
+    unit_bytes: about how much of a file makes a unit.
+
+  Raises:
+    ValueError: a file changed, is broken, or is of another format than its
+      name says; or the package that reads it is missing.
+  """
+  if unit_bytes < 1:
+    raise ValueError(
+      f"unit_bytes must be positive, got {unit_bytes}. The usual is"
+      f" {UNIT_BYTES}."
+    )
+  return [unit for file in files for unit in _file_units(file, unit_bytes)]
+
+
+def read_unit(
+  unit: Unit,
+  keys: Sequence[str],
+  on_bad: Callable[[BadRecord], None] | None = None,
+  *,
+  long_texts: bool = False,
+) -> Iterator[Record]:
+  """Yields the records of a unit, in the file's order.
+
+  Memory holds a block of a megabyte or so, or one record if that is longer.
+
+  Args:
+    unit: one of those that `units` returned.
+    keys: the keys (or columns) that hold the texts; a record must have all.
+    on_bad: called with each record that cannot be used, which is then
+      skipped; it may raise to stop. None: such a record is an error.
+    long_texts: give texts of more than a megabyte in JSON objects of more than
+      16 as `LongText`s, whose pieces are to be read before the next record is
+      asked for. A string may take four times the bytes it was read from.
+
+  Raises:
+    BadRecordError: a ValueError: a record that cannot be used, without
+      `on_bad`. Names file, record (from 1), byte offset and what is wrong;
+      never the text.
+    FileNotFoundError: the file is gone.
+    ValueError: it changed, is broken, or has no such column.
+  """
+  if isinstance(keys, str) or not keys or len(set(keys)) != len(keys):
+    raise ValueError(
+      f"keys must be a sequence of one or more different keys, got {keys!r}."
+    )
+
+  def report(index: int, offset: int | None, reason: str) -> None:
+    bad = BadRecord(unit.file.path, index, offset, reason)
+    if on_bad is None:
+      # From None: what is behind it may hold the text.
+      raise BadRecordError(describe(unit, bad)) from None
+    on_bad(bad)
+
+  if long_texts and unit.kind in _JSON_READERS:
+    read = _JSON_READERS[unit.kind]
+    return read(unit, tuple(keys), report, long_texts=True)
+  return _READERS[unit.kind](unit, tuple(keys), report)
+
+
+def describe(unit: Unit, bad: BadRecord) -> str:
+  """File, number, place and fault of a bad record of a unit.
+
+  Counts the records before the unit if it must: one pass over the file.
+  """
+  number, line = bad.index + 1, 0
+  if unit.kind in _LINES and bad.offset is not None:
+    records, lines = count_lines_before(unit, bad.offset)
+    number, line = records + 1, lines + 1
+  elif unit.first_record is not None:
+    number += unit.first_record
+  place = [f"line {line}"] if line else []
+  if bad.offset is not None:
+    unpacked = " of the unpacked file" if unit.file.compression else ""
+    place.append(f"at byte offset {bad.offset}{unpacked}")
+  where = f" ({', '.join(place)})" if place else ""
+  return f"{bad.file}: record {number}{where} {bad.reason}"
+
+
+def record_number(unit: Unit, record: Record | BadRecord) -> int:
+  """A record's number in its file, from 1; may read what lies before it."""
+  if unit.first_record is not None:
+    return unit.first_record + record.index + 1
+  if record.offset is None:
+    raise ValueError("A record of a line has an offset; got None.")
+  return count_lines_before(unit, record.offset)[0] + 1
+
+
+def _file_units(file: InputFile, unit_bytes: int) -> list[Unit]:
+  if file.format in _UNITS:
+    return _UNITS[file.format](file, unit_bytes)
+  if file.size == 0:
+    return []
+  with reading(file), open_stored(file.path) as stored:
+    check_compression(file, stored)
+  kind = file.format
+  if kind == "json":
+    # JSON Lines whose first record is an array is only an error of its own.
+    array = _named_json(file.path) and is_array(file)
+    kind = "json_array" if array else "json_lines"
+  if file.compression or kind not in _LINES:
+    return [Unit(file, kind, 0, file.size, 0, file.size)]
+  return [
+    Unit(
+      file,
+      kind,
+      start,
+      min(start + unit_bytes, file.size),
+      None if start else 0,
+      min(unit_bytes, file.size - start),
+    )
+    for start in range(0, file.size, unit_bytes)
+  ]
+
+
+def _named_json(path: str) -> bool:
+  name = path.lower()
+  return name.removesuffix(".gz").removesuffix(".zst").endswith(".json")

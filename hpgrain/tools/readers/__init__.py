@@ -1,0 +1,1 @@
+"""Readers of raw text: one format a module, all of them yielding `Record`s."""

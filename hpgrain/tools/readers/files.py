@@ -1,0 +1,133 @@
+"""Opens input files on disk and on object stores, and sees them change."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hpgrain.tools.readers.compression import unpacked
+from hpgrain.tools.readers.records import InputFile
+
+# What object stores call the mark that another content changes.
+_VERSIONS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified")
+
+
+def is_remote(path: str) -> bool:
+  """Whether a path is the URL of an object rather than a local path."""
+  return "://" in path
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+  """The fsspec file system of a URL, and the path in it.
+
+  Raises:
+    ValueError: the package for this kind of store is missing, or there is no
+      such kind.
+  """
+  try:
+    import fsspec
+
+    return fsspec.core.url_to_fs(url)
+  except (ImportError, ValueError) as error:
+    raise ValueError(
+      f"{url} cannot be read: {error}. Install the package that reads this"
+      " kind of store (s3fs for s3://, gcsfs for gs://)."
+    ) from None
+
+
+def size_and_version(path: str) -> tuple[int, str]:
+  """A file's size in bytes and what changes when it is written again."""
+  if not is_remote(path):
+    status = Path(path).stat()
+    return status.st_size, str(status.st_mtime_ns)
+  system, name = filesystem(path)
+  # A listing kept from before would hide a change.
+  system.invalidate_cache()
+  info = system.info(name)
+  marks = [str(info[mark]) for mark in _VERSIONS if info.get(mark)]
+  return int(info["size"]), next(iter(marks), "")
+
+
+def open_stored(path: str) -> BinaryIO:
+  """Opens the bytes of a file as they are stored."""
+  if not is_remote(path):
+    # Unbuffered: the readers ask for large blocks.
+    return Path(path).open("rb", buffering=0)
+  system, name = filesystem(path)
+  return system.open(name, "rb")
+
+
+@contextlib.contextmanager
+def reading(file: InputFile) -> Iterator[None]:
+  """Refuses a file that was changed before or while it is read.
+
+  Raises:
+    FileNotFoundError: it is gone.
+    ValueError: it changed since it was found.
+  """
+  _check_unchanged(file)
+  yield
+  _check_unchanged(file)
+
+
+@contextlib.contextmanager
+def open_unpacked(file: InputFile, *, start: int = 0) -> Iterator[BinaryIO]:
+  """Opens a file's bytes, unpacked, from the byte `start` of them.
+
+  Raises:
+    ValueError: as `reading`; or the file is compressed otherwise than its
+      name says. Reading raises it too where the packed data is broken.
+  """
+  with reading(file), open_stored(file.path) as stored:
+    check_compression(file, stored)
+    stream = unpacked(stored, file.compression, file.path)
+    if start:
+      assert not file.compression, "only plain files have a middle"
+      stream.seek(start, io.SEEK_SET)
+    yield stream
+
+
+def check_compression(file: InputFile, stored: BinaryIO) -> None:
+  """Looks at the first bytes, and goes back to them.
+
+  Raises:
+    ValueError: a file is compressed though its name does not say so, or the
+      other way round.
+  """
+  head = stored.read(4)
+  stored.seek(0)
+  found = ""
+  if head.startswith(b"\x1f\x8b"):
+    found = "gzip"
+  elif head == b"\x28\xb5\x2f\xfd":
+    found = "zstd"
+  if found == file.compression or (not head and file.compression == "gzip"):
+    return
+  suffix = {"gzip": ".gz", "zstd": ".zst"}
+  if found:
+    unpack = {"gzip": "gunzip -k", "zstd": "unzstd -k"}[found]
+    raise ValueError(
+      f"{file.path} is compressed with {found}, though its name does not say"
+      f" so. Let its name end in {suffix[found]}, or unpack it ({unpack})."
+    )
+  # A skippable frame may stand first in zstd, so its absence proves nothing.
+  if file.compression == "gzip":
+    raise ValueError(
+      f"{file.path} is not compressed with gzip, though its name ends in .gz."
+      " Give it a name without .gz if it is plain, or write it again."
+    )
+
+
+def _check_unchanged(file: InputFile) -> None:
+  size, version = size_and_version(file.path)
+  if size != file.size:
+    raise ValueError(
+      f"{file.path} changed while it was read: it had {file.size} bytes at"
+      f" first, then {size}. Wait until it is written, then run again."
+    )
+  if version != file.version:
+    raise ValueError(
+      f"{file.path} changed while it was read: it was written again. Wait"
+      " until it is whole, then run again."
+    )

@@ -1,0 +1,185 @@
+"""A file that is one JSON array: its elements, one after the other.
+
+Only brackets, commas and strings are looked at here; what lies between two
+commas is parsed like a line of JSON Lines. So memory holds one element, and
+one that cannot be read does not hide those after it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from hpgrain.tools.readers.files import open_unpacked
+from hpgrain.tools.readers.long_json import object_parser
+from hpgrain.tools.readers.long_text import LongText
+from hpgrain.tools.readers.records import (
+  BadTextError,
+  InputFile,
+  Record,
+  Report,
+  Unit,
+)
+
+_BOM = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_BEFORE = re.compile(rb"[ \t\r\n]*+")
+_BLOCK = 1 << 20
+# A whole string, or the quote of one that goes on after the block, or what
+# gives the array its shape.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
+_IN_STRING = re.compile(rb'["\\]')
+
+
+def is_array(file: InputFile) -> bool:
+  """Whether the first character of a file opens an array."""
+  with open_unpacked(file) as stream:
+    block = stream.read(1 << 12).removeprefix(_BOM)
+    while block and not block.strip(_SPACE):
+      block = stream.read(1 << 12)
+  return block.lstrip(_SPACE).startswith(b"[")
+
+
+def read_json_array(
+  unit: Unit, keys: Sequence[str], report: Report, *, long_texts: bool = False
+) -> Iterator[Record]:
+  """Yields the texts under `keys` of each element.
+
+  Raises:
+    ValueError: the array does not end, or is not all that is in the file.
+  """
+  parse = object_parser(keys, long_texts)
+  with open_unpacked(unit.file) as stream:
+    elements = _elements(stream, unit.file.path)
+    for index, (offset, element) in enumerate(elements):
+      try:
+        if not element:
+          raise BadTextError("is missing: a comma has no element beside it.")
+        texts = parse(element)
+      except BadTextError as error:
+        report(index, offset, str(error))
+      else:
+        if LongText not in map(type, texts):
+          # It need not lie in memory beside its text.
+          element.clear()
+        yield Record(texts, index, offset)
+        # Nor while the next one is read.
+        texts = ()
+      element.clear()
+
+
+def _elements(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytearray]]:
+  """Yields (byte offset, bytes) of what the commas of the array part.
+
+  The bytes are for the caller to change.
+  """
+  shape = _Shape()
+  offset = 0  # of the block
+  element, begin = bytearray(), 0  # what was read of it before the block
+  num_elements = 0
+  while block := stream.read(_BLOCK):
+    start = 0
+    if not shape.opened:
+      # Only white space and a byte order mark stand before it.
+      start = block.find(b"[") + 1
+      shape.opened = start > 0
+      begin = offset + start
+      if not shape.opened:
+        offset += len(block)
+        continue
+    for end, closes in shape.ends(block, start):
+      element += block[start:end]
+      if not closes or num_elements or (not element.isspace() and element):
+        begin += _strip(element)
+        yield begin, element
+        num_elements += 1
+      start = end + 1
+      element, begin = bytearray(), offset + start
+    if shape.closed:
+      _check_rest(block[start:], stream, name, offset + start)
+      return
+    element += block[start:]
+    offset += len(block)
+  raise ValueError(
+    f"{name} ends at byte {offset} inside its JSON array, after"
+    f" {num_elements} whole elements. It was not written to its end; get it"
+    " again."
+  )
+
+
+class _Shape:
+  """Follows brackets and strings from block to block."""
+
+  def __init__(self) -> None:
+    self.opened = False
+    self.closed = False
+    self._depth = 0  # below the array itself
+    self._in_string = False
+    self._escaped = False  # the block ended after a backslash
+
+  def ends(self, block: bytes, start: int) -> Iterator[tuple[int, bool]]:
+    """Yields (place of the delimiter, whether it closes the array)."""
+    position = start
+    while True:
+      if self._in_string:
+        position = self._after_string(block, position)
+        if self._in_string:
+          return
+      for match in _TOKEN.finditer(block, position):
+        token = match.group()
+        if len(token) > 1:
+          continue
+        if token == b'"':
+          self._in_string = True
+          position = match.end()
+          break
+        if token in b"{[":
+          self._depth += 1
+        elif self._depth == 0:
+          self.closed = token != b","
+          yield match.start(), self.closed
+          if self.closed:
+            return
+        elif token != b",":
+          self._depth -= 1
+      else:
+        return
+
+  def _after_string(self, block: bytes, position: int) -> int:
+    """The place after the string's end, or `_in_string` stays."""
+    if self._escaped:
+      position += 1
+      self._escaped = False
+    while match := _IN_STRING.search(block, position):
+      position = match.end()
+      if match.group() == b'"':
+        self._in_string = False
+        return position
+      if position == len(block):
+        self._escaped = True
+        return position
+      position += 1
+    return position
+
+
+def _strip(element: bytearray) -> int:
+  """Takes the white space off both ends; returns how much of it was first."""
+  match = _BEFORE.match(element)
+  before = 0 if match is None else match.end()
+  del match, element[:before]
+  while element and element[-1] in _SPACE:
+    element.pop()
+  return before
+
+
+def _check_rest(block: bytes, stream: BinaryIO, name: str, offset: int) -> None:
+  while True:
+    if block.strip(_SPACE):
+      raise ValueError(
+        f"{name} goes on after its JSON array, at byte offset"
+        f" {offset + len(block) - len(block.lstrip(_SPACE))}. A .json file"
+        " must be one array of objects, or one object a line."
+      )
+    offset += len(block)
+    block = stream.read(_BLOCK)
+    if not block:
+      return
