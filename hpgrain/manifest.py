@@ -138,7 +138,9 @@ def write_manifest(prefix: str | os.PathLike[str], manifest: Manifest) -> None:
   """Writes the manifest under a temporary name, then renames it."""
   path = manifest_path(prefix)
   content = {"version": _VERSION, **dataclasses.asdict(manifest)}
-  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+  # Whoever writes the pair is alone, so what a killed one left is written
+  # over.
+  temporary = path.with_name(f"{path.name}.tmp")
   try:
     with temporary.open("w", encoding="utf-8") as file:
       json.dump(content, file, indent=2, ensure_ascii=False)

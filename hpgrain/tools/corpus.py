@@ -10,6 +10,7 @@ The units are cut by the inputs alone, and the merge reads them in order, so
 the same input gives the same bytes whatever does the work.
 """
 
+import contextlib
 import dataclasses
 import os
 import warnings
@@ -157,8 +158,12 @@ def check_request(options: Options) -> list[InputFile]:
   check_options(options)
   files = find_inputs(options.path, recursive=options.recursive)
   check_outputs(options, files)
+  folder = options.work_folder()
+  with contextlib.suppress(OSError):
+    # Empty: the last that was left to do when a run was killed.
+    folder.rmdir()
   # What an earlier run of this request published may be replaced.
-  begun = WorkFolder(options.work_folder(), Shard()).done() is not None
+  begun = WorkFolder(folder, Shard()).done() is not None
   if not options.overwrite and not begun:
     refuse_existing(options)
   return files

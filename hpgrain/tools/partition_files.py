@@ -35,9 +35,8 @@ def write_partition_files(
   if not paths:
     return
   places = list(partitions(summaries.num_records, layout))
-  temporary = [
-    path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in paths
-  ]
+  # One run at a time works here, so what a killed one left is written over.
+  temporary = [path.with_name(f"{path.name}.tmp") for path in paths]
   try:
     with contextlib.ExitStack() as stack:
       files = [

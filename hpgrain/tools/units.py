@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from hpgrain.tools.durable import publish
 from hpgrain.tools.encoders import Encoder, append_eod
 from hpgrain.tools.inputs import (
   BadRecord,
@@ -91,7 +90,9 @@ def prepare_unit(
       report(num_records, num_tokens, end - done)
       done = end
     writer.finish(work.summary())
-    publish(temporary, path)
+    # The folder is not flushed: a name that a power cut takes is a unit to do
+    # again, no worse.
+    temporary.replace(path)
   except BaseException:
     writer.close()
     temporary.unlink(missing_ok=True)
