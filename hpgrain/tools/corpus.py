@@ -180,6 +180,7 @@ class _Run:
     tokenizer: "PreTrainedTokenizerBase",
   ) -> None:
     self._options = options
+    self._tokenizer = tokenizer
     self._files = files
     self._info = info
     self._units = units(files, unit_bytes=options.unit_bytes)
@@ -190,7 +191,7 @@ class _Run:
       sentence_splitter(sentences)
     self._request = UnitRequest(
       keys=tuple(options.json_keys),
-      encoder=self._choose(tokenizer),
+      encoder=self._choose(),
       sentences=sentences,
       refuse_special_tokens=options.special_tokens_in_text == "error",
       skip_bad_records=options.on_bad_record == "skip",
@@ -240,11 +241,12 @@ class _Run:
     folder.remove()
     return dataclasses.replace(report, manifests=manifests)
 
-  def _choose(self, tokenizer: "PreTrainedTokenizerBase") -> EncoderSpec:
+  def _choose(self) -> EncoderSpec:
     options = self._options
     return choose_backend(
-      tokenizer,
+      self._tokenizer,
       sample=sample_texts(self._units, options.json_keys),
+      vocab_size=self._info.vocab_size,
       backend=options.tokenizer_backend,
       special_tokens_in_text=options.special_tokens_in_text,
       add_eod=self._info.eod_id if options.append_eod else None,
@@ -289,6 +291,9 @@ class _Run:
         workers=options.workers,
         report=progress.update,
         finished=count,
+        open_encoder=lambda parallel: self._request.encoder.open(
+          parallel=parallel, tokenizer=self._tokenizer
+        ),
       )
     return len(todo), len(mine) - len(todo)
 

@@ -26,7 +26,11 @@ from hpgrain.tokenizer import (
   tokenizer_info,
 )
 from hpgrain.tools import fast_backend
-from hpgrain.tools.reference_backend import EncodeFlat, reference_encoder
+from hpgrain.tools.reference_backend import (
+  EncodeFlat,
+  backend_encoder,
+  reference_encoder,
+)
 
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
@@ -36,6 +40,8 @@ SPECIAL_TOKENS_IN_TEXT = ("as_is", "plain", "error")
 
 # Longer texts of a sample are cut: it is there to be encoded twice.
 _SAMPLE_CHARACTERS = 1 << 16
+# Tokens of a text from which on copying it by itself pays.
+_LONG_TEXT = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +53,7 @@ class EncoderSpec:
     version: of the package that encodes.
     tokenizer_json: a tokenizer.json; None for a tokenizer in Python.
     pickled: the tokenizer, where its call is used.
+    normalizes: whether the tokenizer.json changes characters first.
     vocab_size: one more than the largest id.
     special_ids: ids that only a special token's own string gets.
     plain: whether special tokens in texts are encoded like other text.
@@ -57,6 +64,7 @@ class EncoderSpec:
   version: str
   tokenizer_json: str | None
   pickled: bytes | None
+  normalizes: bool
   vocab_size: int
   special_ids: tuple[int, ...]
   plain: bool
@@ -67,14 +75,27 @@ class EncoderSpec:
     """The dtype that ids are stored in."""
     return dtype_for_vocabulary(self.vocab_size)
 
-  def open(self, *, parallel: bool = False) -> "Encoder":
-    """Builds the encoder; with `parallel`, a batch may use all cores."""
+  def open(
+    self,
+    *,
+    parallel: bool = False,
+    tokenizer: "PreTrainedTokenizerBase | None" = None,
+  ) -> "Encoder":
+    """Builds the encoder.
+
+    Args:
+      parallel: whether a batch may use all cores.
+      tokenizer: the one that was chosen for, where it is at hand: it need not
+        be opened again.
+    """
     reference = _reference(self)
+    if tokenizer is not None and self.tokenizer_json is not None:
+      reference = backend_encoder(tokenizer.backend_tokenizer)
     if self.backend == "huggingface":
       return Encoder(self, reference)
     assert self.tokenizer_json is not None, "gigatoken has a tokenizer.json"
     fast = fast_backend.fast_encoder(self.tokenizer_json, parallel=parallel)
-    return Encoder(self, _guarded(self.tokenizer_json, fast, reference))
+    return Encoder(self, _guarded(self, fast, reference))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +123,7 @@ class Encoder:
     self.version = spec.version
     self._encode_flat = encode_flat
     self._plain: EncodeFlat | None = None
-    self._is_special = np.zeros(spec.vocab_size, bool)
-    self._is_special[list(spec.special_ids)] = True
+    self._specials = np.array(spec.special_ids, np.uint32)
 
   def encode(self, texts: Sequence[str], *, add_eod: bool = True) -> Encoded:
     """Encodes texts.
@@ -125,13 +145,30 @@ class Encoder:
         f" {self.spec.vocab_size} ids: it contradicts itself, and what is"
         " written could not be read. Take another, or mend it."
       )
-    special = _any_of_each(self._is_special[ids], lengths)
+    special = _any_of_each(self._special_places(ids), lengths)
     if self.spec.plain and special.any():
       ids, lengths = self._encode_plain(texts, ids, lengths, special)
     if add_eod and self.spec.add_eod is not None:
-      ids, lengths = append_eod(ids, lengths, self.spec.add_eod)
-    ids = ids.astype(self.spec.dtype, copy=False)
+      ids, lengths = append_eod(
+        ids, lengths, self.spec.add_eod, dtype=self.spec.dtype
+      )
+    ids = _stored(ids, self.spec.dtype)
     return Encoded(ids, lengths.astype(np.int64, copy=False), special)
+
+  def _special_places(self, ids: np.ndarray) -> np.ndarray:
+    """Where the ids of special tokens are."""
+    specials = self._specials
+    if not len(specials):
+      return specials
+    # They are few, and mostly the first or the last of all ids: comparing is
+    # faster than looking each id up. Below the first, the difference wraps.
+    gaps = np.flatnonzero(np.diff(specials) > 1)
+    last = int(gaps[0]) if len(gaps) else len(specials) - 1
+    near = ids - specials[0] <= specials[last] - specials[0]
+    if len(gaps):
+      near |= ids >= specials[last + 1]
+    places = np.flatnonzero(near)
+    return places[np.isin(ids[places], specials)]
 
   def _encode_plain(
     self,
@@ -168,13 +205,14 @@ def make_encoder(
     backend=backend,
     special_tokens_in_text=special_tokens_in_text,
     add_eod=add_eod,
-  ).open(parallel=True)
+  ).open(parallel=True, tokenizer=tokenizer)
 
 
 def choose_backend(
   tokenizer: "PreTrainedTokenizerBase",
   *,
   sample: Sequence[str],
+  vocab_size: int | None = None,
   backend: str = "auto",
   special_tokens_in_text: str = "as_is",
   add_eod: int | None = None,
@@ -185,6 +223,7 @@ def choose_backend(
     tokenizer: what `load_tokenizer` returned.
     sample: texts of the corpus. gigatoken must give the reference's ids on
       them.
+    vocab_size: that of `tokenizer_info`, if it is known already.
     backend: "huggingface", "gigatoken", or "auto": gigatoken if it is
       installed, supports the tokenizer and agrees on the sample.
     special_tokens_in_text: "plain" encodes a special token's string like any
@@ -212,14 +251,15 @@ def choose_backend(
     ),
     tokenizer_json=tokenizer.backend_tokenizer.to_str() if agrees else None,
     pickled=None if agrees else pickle.dumps(tokenizer),
-    vocab_size=tokenizer_info(tokenizer).vocab_size,
+    normalizes=agrees and fast_backend.normalizes(tokenizer),
+    vocab_size=vocab_size or tokenizer_info(tokenizer).vocab_size,
     special_ids=special_ids(tokenizer),
     plain=special_tokens_in_text == "plain",
     add_eod=add_eod,
   )
   if backend == "huggingface":
     return reference
-  why = _why_not_fast(reference, sample)
+  why = _why_not_fast(tokenizer, reference, sample)
   if why is None:
     return dataclasses.replace(
       reference, backend="gigatoken", version=fast_backend.version() or "?"
@@ -240,7 +280,7 @@ def choose_backend(
 
 
 def append_eod(
-  ids: np.ndarray, lengths: np.ndarray, eod_id: int
+  ids: np.ndarray, lengths: np.ndarray, eod_id: int, *, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
   """Puts an id after each text that is not empty.
 
@@ -248,41 +288,61 @@ def append_eod(
     ids: [tokens], one text's after the other.
     lengths: int64[texts].
     eod_id: the id.
+    dtype: of what is returned; holds every id.
 
   Returns:
     The new ids and lengths.
   """
   filled = lengths > 0
-  places = np.cumsum(lengths)[filled] + np.arange(np.count_nonzero(filled))
-  out = np.empty(len(ids) + len(places), ids.dtype)
-  is_text = np.ones(len(out), bool)
-  is_text[places] = False
-  out[is_text] = ids
+  ends = np.cumsum(lengths)[filled]
+  out = np.empty(len(ids) + len(ends), dtype)
+  places = ends + np.arange(len(ends))
   out[places] = eod_id
+  if len(ids) > _LONG_TEXT * len(ends):
+    # Copying text by text is faster where they are long.
+    begin = 0
+    for shift, end in enumerate(ends.tolist()):
+      out[begin + shift : end + shift] = ids[begin:end]
+      begin = end
+  else:
+    is_text = np.ones(len(out), bool)
+    is_text[places] = False
+    out[is_text] = ids
   return out, lengths + filled
 
 
-def _any_of_each(flags: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-  """Whether any of each text's tokens is flagged; bool[texts]."""
+def _stored(ids: np.ndarray, dtype: np.dtype) -> np.ndarray:
+  """Ids in the dtype they are stored in, which holds them."""
+  if ids.dtype == np.uint32 and dtype == np.int32:
+    return ids.view(np.int32)
+  return ids.astype(dtype, copy=False)
+
+
+def _any_of_each(places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+  """Whether one of each text's tokens is at the places; bool[texts]."""
   found = np.zeros(len(lengths), bool)
-  places = np.flatnonzero(flags)
   if len(places):
     found[np.searchsorted(np.cumsum(lengths), places, side="right")] = True
   return found
 
 
-def _why_not_fast(spec: EncoderSpec, sample: Sequence[str]) -> str | None:
+def _why_not_fast(
+  tokenizer: "PreTrainedTokenizerBase",
+  spec: EncoderSpec,
+  sample: Sequence[str],
+) -> str | None:
   """Why gigatoken cannot take the reference's place; None if it can."""
   if fast_backend.version() is None:
     return "it is not installed (pip install 'hpgrain[fast]')"
   if spec.tokenizer_json is None:
     return "the tokenizer has no Rust backend that gives what its call gives"
-  reference = _reference(spec)
+  # As it is open already; `backend_agrees` left it without truncation.
+  reference = backend_encoder(tokenizer.backend_tokenizer)
   try:
     fast = fast_backend.fast_encoder(spec.tokenizer_json, parallel=False)
   except (ImportError, ValueError) as error:
     return str(error)
-  fast = _guarded(spec.tokenizer_json, fast, reference)
+  fast = _guarded(spec, fast, reference)
   texts = [*PROBES, *(text[:_SAMPLE_CHARACTERS] for text in sample)]
   expected, expected_lengths = reference(texts)
   found, found_lengths = fast(texts)
@@ -309,10 +369,10 @@ def _why_not_fast(spec: EncoderSpec, sample: Sequence[str]) -> str | None:
 
 
 def _guarded(
-  tokenizer_json: str, fast: EncodeFlat, reference: EncodeFlat
+  spec: EncoderSpec, fast: EncodeFlat, reference: EncodeFlat
 ) -> EncodeFlat:
   """Sends the texts that the fast encoder may get wrong to the reference."""
-  is_safe = fast_backend.safe_text(tokenizer_json)
+  is_safe = fast_backend.safe_text(normalizes=spec.normalizes)
 
   def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     safe = [is_safe(text) for text in texts]

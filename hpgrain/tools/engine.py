@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from hpgrain.tools.encoders import Encoder
 from hpgrain.tools.inputs import Unit
 from hpgrain.tools.request import UnitRequest
 from hpgrain.tools.units import ReportProgress, prepare_unit
@@ -59,6 +60,7 @@ def run_units(
   workers: int,
   report: ReportProgress,
   finished: Callable[[int, dict[str, Any]], None],
+  open_encoder: Callable[[bool], Encoder],
 ) -> None:
   """Prepares units, in any order.
 
@@ -70,6 +72,8 @@ def run_units(
     report: told of records, tokens and bytes that are done since.
     finished: told of each unit that is done, and its summary; may raise to
       stop.
+    open_encoder: opens `request.encoder` in this process; told whether it may
+      use all cores.
 
   Raises:
     ChildProcessError: a worker process died.
@@ -94,7 +98,7 @@ def run_units(
   encoder = None
   for task in tasks:
     if encoder is None:
-      encoder = request.encoder.open(parallel=workers > 1)
+      encoder = open_encoder(workers > 1)
     summary = prepare_unit(
       task.unit,
       request,

@@ -14,10 +14,14 @@ import importlib.metadata
 import json
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpgrain.tools.reference_backend import EncodeFlat
+
+if TYPE_CHECKING:
+  from transformers import PreTrainedTokenizerBase
 
 # [0, 0x40000) and the tags and variation selectors; what lies between has
 # never been assigned, what lies behind is private use.
@@ -44,14 +48,7 @@ def fast_encoder(tokenizer_json: str, *, parallel: bool) -> EncodeFlat:
     ImportError: gigatoken is not installed.
     ValueError: it has no such tokenizer.
   """
-  import gigatoken
-
-  try:
-    backend = gigatoken.Tokenizer.from_json(tokenizer_json).backend
-  except Exception as error:
-    # Of several types, by what it is that is not supported.
-    why = str(error).partition("\n")[0]
-    raise ValueError(f"gigatoken does not support it: {why}") from error
+  backend = _load(tokenizer_json)
 
   def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     layout = backend.encode_batch(list(texts), parallel=parallel).layout
@@ -62,9 +59,29 @@ def fast_encoder(tokenizer_json: str, *, parallel: bool) -> EncodeFlat:
   return encode
 
 
-def safe_text(tokenizer_json: str) -> Callable[[str], bool]:
+@functools.lru_cache(maxsize=1)
+def _load(tokenizer_json: str) -> Any:
+  # A second for a large vocabulary, and who tried it uses it next.
+  import gigatoken
+
+  try:
+    return gigatoken.Tokenizer.from_json(tokenizer_json).backend
+  except Exception as error:
+    # Of several types, by what it is that is not supported.
+    why = str(error).partition("\n")[0]
+    raise ValueError(f"gigatoken does not support it: {why}") from error
+
+
+def normalizes(tokenizer: "PreTrainedTokenizerBase") -> bool:
+  """Whether a tokenizer's Rust backend changes characters before encoding."""
+  normalizer = tokenizer.backend_tokenizer.normalizer
+  return normalizer is not None and _changes(
+    json.loads(normalizer.__getstate__())
+  )
+
+
+def safe_text(*, normalizes: bool) -> Callable[[str], bool]:
   """A function that says whether a text may go to gigatoken at all."""
-  normalizes = _normalizes(json.loads(tokenizer_json).get("normalizer"))
 
   def is_safe(text: str) -> bool:
     if text.isascii():
@@ -77,11 +94,9 @@ def safe_text(tokenizer_json: str) -> Callable[[str], bool]:
   return is_safe
 
 
-def _normalizes(normalizer: dict | None) -> bool:
-  if not normalizer:
-    return False
+def _changes(normalizer: dict[str, Any]) -> bool:
   if normalizer.get("type") == "Sequence":
-    return any(map(_normalizes, normalizer.get("normalizers", [])))
+    return any(map(_changes, normalizer.get("normalizers", [])))
   return True
 
 

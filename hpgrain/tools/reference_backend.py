@@ -51,6 +51,11 @@ def _call(
   return lambda texts: encode_by_call(tokenizer, texts, **options)
 
 
+def backend_encoder(backend: Any) -> EncodeFlat:
+  """The encoder of a Rust backend that is open, without truncation."""
+  return lambda texts: _flat(_ids(backend, texts))
+
+
 def _backend(
   tokenizer_json: str, plain: bool
 ) -> Callable[[Sequence[str]], list[list[int]]]:
@@ -60,12 +65,12 @@ def _backend(
   backend.no_truncation()
   backend.no_padding()
   backend.encode_special_tokens = plain
+  return lambda texts: _ids(backend, texts)
 
-  def encode(texts: Sequence[str]) -> list[list[int]]:
-    encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    return [encoding.ids for encoding in encodings]
 
-  return encode
+def _ids(backend: Any, texts: Sequence[str]) -> list[list[int]]:
+  encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
+  return [encoding.ids for encoding in encodings]
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

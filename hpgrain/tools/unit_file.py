@@ -31,7 +31,7 @@ _TAIL = struct.Struct("<Q8s")
 _END = np.dtype("<i8")
 _BUFFER = 1 << 20
 # Tokens read at once.
-BLOCK_TOKENS = 1 << 20
+BLOCK_TOKENS = 1 << 17
 
 
 class UnitWriter:

@@ -242,7 +242,9 @@ def _encode_sentences(
   np.add.at(tokens, text_of, lengths)
   ids = encoded.ids
   if encoder.spec.add_eod is not None:
-    ids, tokens = append_eod(ids, tokens, encoder.spec.add_eod)
+    ids, tokens = append_eod(
+      ids, tokens, encoder.spec.add_eod, dtype=encoder.spec.dtype
+    )
     lengths = lengths.copy()
     lengths[np.cumsum(counts)[counts > 0] - 1] += 1
   return _Column(ids, lengths, counts.astype(np.int64), tokens, special)
