@@ -81,6 +81,8 @@ class Manifest:
     shuffle_seed: of the records' order; None for the input's.
     sentences: the language that texts were split into sentences by, each a
       sequence; None for whole texts.
+    chat_template: digest of the template that made texts of conversations;
+      None where the records hold texts.
   """
 
   tool: str
@@ -109,6 +111,7 @@ class Manifest:
   pack_tail: str | None = None
   shuffle_seed: int | None = None
   sentences: str | None = None
+  chat_template: str | None = None
 
 
 def tool_name() -> str:

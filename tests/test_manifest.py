@@ -53,6 +53,7 @@ MANIFEST = Manifest(
   pack_tail="carry",
   shuffle_seed=7,
   sentences="english",
+  chat_template="45",
 )
 # What was written before there were the later fields.
 OLD = Manifest(
@@ -142,6 +143,7 @@ def test_file_holds_the_documented_keys(prefix):
     "pack_tail": "carry",
     "shuffle_seed": 7,
     "sentences": "english",
+    "chat_template": "45",
   }
 
 

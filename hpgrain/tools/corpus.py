@@ -13,6 +13,7 @@ the same input gives the same bytes whatever does the work.
 import contextlib
 import dataclasses
 import os
+import pickle
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from hpgrain.manifest import Manifest, manifest_path, write_manifest
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import TokenizerInfo, tokenizer_info
 from hpgrain.tools import engine
+from hpgrain.tools.chat import read_template
 from hpgrain.tools.encoders import EncoderSpec, choose_backend
 from hpgrain.tools.inputs import InputFile, find_inputs, units
 from hpgrain.tools.manifests import Summaries, make_manifest
@@ -35,6 +37,7 @@ from hpgrain.tools.options import (
 from hpgrain.tools.partition_files import write_partition_files
 from hpgrain.tools.progress import Progress
 from hpgrain.tools.request import (
+  Chat,
   Layout,
   Sentences,
   UnitRequest,
@@ -42,6 +45,7 @@ from hpgrain.tools.request import (
 )
 from hpgrain.tools.sample import sample_texts
 from hpgrain.tools.sentences import sentence_splitter
+from hpgrain.tools.units import good_records
 from hpgrain.tools.work_folder import Shard, WorkFolder, opened
 
 if TYPE_CHECKING:
@@ -189,10 +193,12 @@ class _Run:
       sentences = Sentences(options.lang, options.keep_newlines)
       # Whether it is there is better known now.
       sentence_splitter(sentences)
+    chat = self._chat()
     self._request = UnitRequest(
       keys=tuple(options.json_keys),
-      encoder=self._choose(),
+      encoder=self._choose(chat),
       sentences=sentences,
+      chat=chat,
       refuse_special_tokens=options.special_tokens_in_text == "error",
       skip_bad_records=options.on_bad_record == "skip",
       max_bad_records=options.max_bad_records,
@@ -241,16 +247,27 @@ class _Run:
     folder.remove()
     return dataclasses.replace(report, manifests=manifests)
 
-  def _choose(self) -> EncoderSpec:
+  def _choose(self, chat: Chat | None) -> EncoderSpec:
     options = self._options
     return choose_backend(
       self._tokenizer,
-      sample=sample_texts(self._units, options.json_keys),
+      sample=sample_texts(
+        self._units,
+        lambda unit: good_records(
+          unit, options.json_keys, chat=chat, on_bad=lambda bad: None
+        ),
+      ),
       vocab_size=self._info.vocab_size,
       backend=options.tokenizer_backend,
       special_tokens_in_text=options.special_tokens_in_text,
       add_eod=self._info.eod_id if options.append_eod else None,
     )
+
+  def _chat(self) -> Chat | None:
+    if self._options.chat_template is None:
+      return None
+    template = read_template(self._options.chat_template, self._tokenizer)
+    return Chat(template, pickle.dumps(self._tokenizer))
 
   def _do_units(self, folder: WorkFolder) -> tuple[int, int]:
     """Returns how many units were done, and how many were there."""

@@ -37,6 +37,8 @@ from hpgrain.tools.readers.long_text import LongText
 from hpgrain.tools.readers.records import (
   BadRecord,
   BadRecordError,
+  BadTextError,
+  ConversationKey,
   InputFile,
   Record,
   Report,
@@ -47,6 +49,8 @@ __all__ = [
   "UNIT_BYTES",
   "BadRecord",
   "BadRecordError",
+  "BadTextError",
+  "ConversationKey",
   "InputFile",
   "LongText",
   "Record",

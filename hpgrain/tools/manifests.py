@@ -129,4 +129,5 @@ def make_manifest(
     pack_tail=("carry" if layout.carry_tails else "drop") if packed else None,
     shuffle_seed=layout.shuffle_seed,
     sentences=request.sentences and request.sentences.lang,
+    chat_template=request.chat and request.chat.digest,
   )

@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   flags = parser().parse_args(argv)
   options = Options(
     path=local_name(flags.dataset_name_or_path),
+    chat_template=flags.chat_template,
     split_sentences=flags.split_sentences,
     keep_newlines=flags.keep_newlines,
     lang=flags.lang,
@@ -89,10 +90,7 @@ def run(
       tokenizer, use_fast=use_fast, trust_remote_code=trust_remote_code
     )
     if add_special_tokens:
-      loaded.add_special_tokens(
-        {"additional_special_tokens": list(add_special_tokens)},
-        replace_additional_special_tokens=False,
-      )
+      loaded.add_tokens(list(add_special_tokens), special_tokens=True)
     report = prepare(options, tokenizer=loaded)
     if add_special_tokens and report.manifests:
       folder = f"{options.output_prefix}_tokenizer"
@@ -149,6 +147,13 @@ def parser() -> argparse.ArgumentParser:
   )
   add_output_flags(made)
   add_tokenizer_flags(made, name="--tokenizer-name-or-path")
+  made.add_argument(
+    "--chat-template",
+    metavar="TEMPLATE",
+    help="the records hold conversations, lists of messages, which this Jinja"
+    " template renders: itself, the path of a file, or 'tokenizer' for the"
+    " tokenizer's own (default: they hold texts)",
+  )
   made.add_argument(
     "--add-special-tokens",
     nargs="+",

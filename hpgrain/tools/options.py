@@ -39,6 +39,9 @@ class Options:
     special_tokens_in_text: a special token that a text spells out becomes its
       id ("as_is"), is encoded like any text ("plain"), or makes the record a
       bad one ("error").
+    chat_template: the records hold conversations, lists of messages, which
+      this renders: a Jinja template, the path of one, or "tokenizer" for the
+      tokenizer's own. None: they hold texts.
     split_sentences: make each sentence a sequence of its document.
     keep_newlines: keep line ends between sentences.
     lang: language of the sentences.
@@ -69,6 +72,7 @@ class Options:
   max_bad_records: int = 1000
   tokenizer_backend: str = "auto"
   special_tokens_in_text: str = "as_is"
+  chat_template: str | None = None
   split_sentences: bool = False
   keep_newlines: bool = False
   lang: str = "english"
@@ -223,9 +227,17 @@ def _check_together(options: Options) -> None:
       "merge_only makes the pairs of all shards; give it without shard_index"
       " and num_shards."
     )
+  if options.chat_template is not None:
+    if options.special_tokens_in_text != "as_is":
+      raise ValueError(
+        "chat_template does not go with special_tokens_in_text="
+        f"{options.special_tokens_in_text}: what it writes between messages"
+        " are special tokens. Leave one of them out."
+      )
   if options.keep_partition_files:
     for name, value in (
       ("shuffle", options.shuffle is not None),
+      ("chat_template", options.chat_template is not None),
       (
         "special_tokens_in_text=error",
         options.special_tokens_in_text == "error",

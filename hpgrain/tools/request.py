@@ -1,6 +1,7 @@
 """What a preparation is asked for, and what of it decides the bytes."""
 
 import dataclasses
+import hashlib
 from typing import Any
 
 from hpgrain.tokenizer import TokenizerInfo
@@ -21,6 +22,24 @@ class Sentences:
 
 
 @dataclasses.dataclass(frozen=True)
+class Chat:
+  """How conversations become texts.
+
+  Attributes:
+    template: of Jinja.
+    pickled: the tokenizer that renders it.
+  """
+
+  template: str
+  pickled: bytes
+
+  @property
+  def digest(self) -> str:
+    """Names the template, in 32 hex digits."""
+    return hashlib.blake2b(self.template.encode(), digest_size=16).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
 class UnitRequest:
   """What decides the content of a prepared unit; sent to every worker.
 
@@ -28,6 +47,7 @@ class UnitRequest:
     keys: of the texts, each of which gives a pair.
     encoder: what encodes them.
     sentences: how to split them; None keeps them whole.
+    chat: the texts are conversations, and this renders them; None: texts.
     refuse_special_tokens: a text that spells out a special token is bad.
     skip_bad_records: leave bad records out; else the first is an error.
     max_bad_records: more than these in a unit are an error too.
@@ -36,6 +56,7 @@ class UnitRequest:
   keys: tuple[str, ...]
   encoder: EncoderSpec
   sentences: Sentences | None
+  chat: Chat | None
   refuse_special_tokens: bool
   skip_bad_records: bool
   max_bad_records: int
@@ -85,5 +106,6 @@ def describe_units(
     "special_tokens_in_text": special,
     "split_sentences": request.sentences
     and dataclasses.asdict(request.sentences),
+    "chat_template": request.chat and request.chat.digest,
     "inputs": inputs,
   }

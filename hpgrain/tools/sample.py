@@ -1,19 +1,25 @@
 """Units in, a few hundred kilobytes of their texts out, to try encoders on."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from hpgrain.tools.inputs import Unit, read_unit
+from hpgrain.tools.inputs import Record, Unit
 
 _UNITS = 5
 _CHARACTERS = 1 << 16
 _RECORDS = 200
 
 
-def sample_texts(units: Sequence[Unit], keys: Sequence[str]) -> list[str]:
+def sample_texts(
+  units: Sequence[Unit], read: Callable[[Unit], Iterator[Record]]
+) -> list[str]:
   """The first texts of a few units spread over the input.
 
   A unit that cannot be read gives none: whoever prepares it says why.
+
+  Args:
+    units: of the input.
+    read: yields the good records of a unit.
   """
   if not units:
     return []
@@ -22,19 +28,16 @@ def sample_texts(units: Sequence[Unit], keys: Sequence[str]) -> list[str]:
   texts: list[str] = []
   for place in chosen[:_UNITS] if len(chosen) > _UNITS else chosen:
     with contextlib.suppress(ValueError, OSError):
-      texts += _first_texts(units[place], keys)
+      texts += _first_texts(read(units[place]))
   return texts
 
 
-def _first_texts(unit: Unit, keys: Sequence[str]) -> list[str]:
+def _first_texts(records: Iterator[Record]) -> list[str]:
   texts: list[str] = []
   characters = 0
-  with contextlib.closing(
-    read_unit(unit, keys, on_bad=lambda bad: None)
-  ) as records:
-    for record in records:
-      texts += [text[:_CHARACTERS] for text in record.texts]
-      characters += sum(map(len, record.texts))
-      if characters >= _CHARACTERS or len(texts) >= _RECORDS:
-        break
+  for record in records:
+    texts += [text[:_CHARACTERS] for text in record.texts]
+    characters += sum(map(len, record.texts))
+    if characters >= _CHARACTERS or len(texts) >= _RECORDS:
+      break
   return texts

@@ -8,23 +8,26 @@ rename at the end is the commit; a unit whose file is there is never redone.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hpgrain.tools.chat import renderer
 from hpgrain.tools.encoders import Encoder, append_eod
 from hpgrain.tools.inputs import (
   BadRecord,
   BadRecordError,
+  BadTextError,
+  ConversationKey,
   Record,
   Unit,
   describe,
   read_unit,
 )
 from hpgrain.tools.long_texts import LONG, pieces
-from hpgrain.tools.request import UnitRequest
+from hpgrain.tools.request import Chat, UnitRequest
 from hpgrain.tools.sentences import Splitter, sentence_splitter
 from hpgrain.tools.unit_file import UnitWriter
 
@@ -84,7 +87,9 @@ def prepare_unit(
   )
   try:
     done = 0
-    for batch in _batches(read_unit(unit, request.keys, work.on_bad)):
+    for batch in _batches(
+      good_records(unit, request.keys, chat=request.chat, on_bad=work.on_bad)
+    ):
       num_records, num_tokens = work.add(batch, writer)
       end = _bytes_done(unit, batch[-1], done)
       report(num_records, num_tokens, end - done)
@@ -99,6 +104,35 @@ def prepare_unit(
     raise
   report(0, 0, unit.num_bytes - done)
   return work.summary()
+
+
+def good_records(
+  unit: Unit,
+  keys: Sequence[str],
+  *,
+  chat: Chat | None,
+  on_bad: Callable[[BadRecord], None],
+) -> Iterator[Record]:
+  """Yields a unit's good records, their conversations rendered.
+
+  Args:
+    unit: what to read.
+    keys: of the texts.
+    chat: what makes texts of conversations; None where there are texts.
+    on_bad: called with each record that cannot be used.
+  """
+  if chat is None:
+    yield from read_unit(unit, keys, on_bad)
+    return
+  render = renderer(chat.pickled, chat.template)
+  keys = [ConversationKey(key) for key in keys]
+  for record in read_unit(unit, keys, on_bad):
+    try:
+      texts = tuple([render(text) for text in record.texts])
+    except BadTextError as error:
+      on_bad(BadRecord(unit.file.path, record.index, record.offset, str(error)))
+    else:
+      yield record._replace(texts=texts)
 
 
 @dataclasses.dataclass

@@ -499,3 +499,70 @@ def test_no_jax_is_imported():
     [sys.executable, "-c", code], capture_output=True, text=True, check=True
   )
   assert done.stdout == "[]\n"
+
+
+CONVERSATIONS = [
+  [{"role": "user", "content": "hi"}, {"role": "bot", "content": "ho"}],
+  [{"role": "user", "content": "naïve"}],
+]
+TEMPLATE = (
+  "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}"
+  "{% endfor %}"
+)
+
+
+def write_records(path, values):
+  path.write_text("".join(json.dumps({"text": v}) + "\n" for v in values))
+  return path
+
+
+@pytest.mark.parametrize("place", ["text", "file", "tokenizer"])
+def test_conversations_are_rendered_by_the_template(tmp_path, bpe, place):
+  source = write_records(tmp_path / "in.jsonl", CONVERSATIONS)
+  template = TEMPLATE
+  if place == "file":
+    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    template = str(tmp_path / "t.jinja")
+  elif place == "tokenizer":
+    bpe.chat_template, template = TEMPLATE, "tokenizer"
+  manifest = prepare_corpus(
+    source, output_prefix=tmp_path / "x", tokenizer=bpe, chat_template=template
+  )
+  expected = expected_pair(
+    ["<user>hi<eos><bot>ho<eos>", "<user>naïve<eos>"], bpe
+  )
+  assert read_pair(tmp_path / "x_text_document")[1:] == expected[:3]
+  assert len(manifest.chat_template) == 32
+
+
+def test_what_is_no_conversation_is_a_bad_record(tmp_path, bpe):
+  values = ["text", CONVERSATIONS[1], [{"role": "secret"}, 3]]
+  source = write_records(tmp_path / "in.jsonl", values)
+  manifest = prepare_corpus(
+    source,
+    output_prefix=tmp_path / "x",
+    tokenizer=bpe,
+    chat_template="{% for m in messages %}{{ m.content + '' }}{% endfor %}",
+    on_bad_record="skip",
+  )
+  first, second = [bad.reason for bad in manifest.bad]
+  assert first == "holds a string under 'text', not an array of messages."
+  assert second.startswith("cannot be rendered by the chat template (")
+  assert "secret" not in second
+  assert manifest.records == 1
+
+
+@pytest.mark.parametrize(
+  ("template", "message"),
+  [
+    ("tokenizer", "has no chat template of its own"),
+    ("no/such/file", "neither a Jinja template nor a file: 'no/such/file'"),
+  ],
+)
+def test_a_template_that_is_not_there_is_refused(
+  source, out, bpe, template, message
+):
+  with pytest.raises(ValueError, match=message):
+    prepare_corpus(
+      source, output_prefix=out / "x", tokenizer=bpe, chat_template=template
+    )

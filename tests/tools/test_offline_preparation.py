@@ -500,3 +500,125 @@ def test_two_runs_on_one_prefix_do_not_mix(source, out, words):
     prepared(source, out, words)
   other.discard()
   assert prepared(source, out, words)[2] == [4, 2]
+
+
+# The reference's table of flags; None is no default.
+TABLE = {
+  "dataset_name_or_path": None,
+  "json_keys": ["text"],
+  "output_prefix": None,
+  "tokenizer_name_or_path": None,
+  "tokenizer_use_fast": True,
+  "trust_remote_code": False,
+  "chat_template": None,
+  "add_special_tokens": None,
+  "split_sentences": False,
+  "keep_newlines": False,
+  "lang": "english",
+  "append_eod": True,
+  "workers": 8,
+  "partitions": 1,
+  "keep_sequential_samples": False,
+  "pack_to_seq_len": None,
+  "keep_partition_files": False,
+  "log_interval": 1000,
+}
+OURS = {
+  "overwrite": False,
+  "on_bad_record": "error",
+  "max_bad_records": 1000,
+  "shuffle": None,
+  "pack_tail": "drop",
+  "tokenizer_backend": "auto",
+  "special_tokens_in_text": "as_is",
+  "work_dir": None,
+  "runner": "local",
+  "shard_index": 0,
+  "num_shards": 1,
+  "merge_only": False,
+  "recursive": False,
+}
+
+
+def test_flags_and_defaults_are_those_of_the_table():
+  actions = {
+    action.dest: action
+    for action in offline_preparation.parser()._actions
+    if action.dest != "help"
+  }
+  assert {name: a.default for name, a in actions.items()} == TABLE | OURS
+  assert {name for name, a in actions.items() if a.required} == {
+    "dataset_name_or_path",
+    "output_prefix",
+    "tokenizer_name_or_path",
+  }
+  for name, action in actions.items():
+    assert action.option_strings == ["--" + name.replace("_", "-")]
+
+
+@pytest.mark.filterwarnings("ignore:Only tokenizers")
+def test_command_line_with_every_kind_of_flag(
+  source, out, bpe_folder, tmp_path, capsys
+):
+  write(source, lines("a b <new> c", "d") + "bad\n")
+  argv = command(
+    source.parent,
+    out,
+    bpe_folder,
+    *("--workers", "4", "--partitions", "2", "--keep-sequential-samples"),
+    *("--add-special-tokens", "<new>", "--keep-partition-files"),
+    *("--on-bad-record", "skip", "--max-bad-records", "1"),
+    *("--tokenizer-backend", "huggingface", "--log-interval", "0"),
+    *("--work-dir", str(tmp_path / "work"), "--runner", "local"),
+  )
+  assert offline_preparation.main(argv) == 0
+  said = capsys.readouterr().out
+  assert "1 documents spell out a special token (as_is)" in said
+  assert "1 records left out" in said
+  assert "partitions 2, records consecutive" in said
+  manifest = read_manifest(out / "x_text_document")
+  extended = load_tokenizer(out / "x_tokenizer")
+  assert manifest.tokenizer.digest == tokenizer_info(extended).digest
+  assert (
+    extended.convert_tokens_to_ids("<new>")
+    in read_pair(out / "x_text_document")[1]
+  )
+  assert list((tmp_path / "work").iterdir()) == []
+  assert names(out) == [
+    "x_partition_0.jsonl",
+    "x_partition_1.jsonl",
+    "x_text_document.bin",
+    "x_text_document.idx",
+    "x_text_document.manifest.json",
+    "x_tokenizer",
+  ]
+
+
+@pytest.mark.filterwarnings("ignore:Only tokenizers")
+def test_shards_by_the_command_line(source, out, word_folder, capsys):
+  for shard in ("0", "1"):
+    argv = command(
+      source, out, word_folder, "--num-shards", "2", "--shard-index", shard
+    )
+    assert offline_preparation.main(argv) == 0
+  assert "run the same with --merge-only instead" in capsys.readouterr().out
+  assert names(out) == ["x_text_document.parts"]
+  argv = command(source, out, word_folder, "--merge-only")
+  assert offline_preparation.main(argv) == 0
+  assert read_pair(out / "x_text_document")[1] == [3, 4, 5, 0, 6, 0]
+
+
+def test_interrupt_is_a_line_and_an_exit_code(
+  source, out, word_folder, capsys, monkeypatch
+):
+  def interrupted(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise AssertionError("not reached")
+
+  monkeypatch.setattr(offline_preparation, "prepare", interrupted)
+  monkeypatch.setattr(
+    offline_preparation.warnings, "warn", lambda *a, **k: None
+  )
+  argv = command(source, out, word_folder)
+  assert offline_preparation.main(argv) == 130
+  assert capsys.readouterr().err == "offline_preparation: interrupted\n"

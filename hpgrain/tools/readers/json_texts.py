@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 
-from hpgrain.tools.readers.records import BadTextError
+from hpgrain.tools.readers.records import BadTextError, ConversationKey
 
 # A rule of ours: Python's own limit depends on its version and on how deep
 # the caller stands, orjson's is 1024.
@@ -43,7 +43,7 @@ def batch_parser(
   all there is without orjson. One check over many is what makes it fast.
   """
   loads = _orjson_loads()
-  if loads is None:
+  if loads is None or any(isinstance(key, ConversationKey) for key in keys):
     return lambda lines: None
 
   def parse(lines: Sequence[Line]) -> list[Texts] | None:
@@ -117,6 +117,12 @@ def _text(record: dict[str, object], key: str) -> str:
       " holds the text with --json-keys."
     )
   text = record[key]
+  if isinstance(key, ConversationKey):
+    if not isinstance(text, list):
+      raise BadTextError(
+        f"holds {_json_type(text)} under {key!r}, not an array of messages."
+      )
+    text = json.dumps(text, ensure_ascii=False)
   if not isinstance(text, str):
     raise BadTextError(f"holds {_json_type(text)} under {key!r}, not a string.")
   try:

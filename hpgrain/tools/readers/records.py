@@ -60,6 +60,15 @@ class Unit:
   num_bytes: int
 
 
+class ConversationKey(str):
+  """A key whose value is a list of messages, which is given as its JSON.
+
+  In JSON files; a column of another format holds texts.
+  """
+
+  __slots__ = ()
+
+
 class Record(NamedTuple):
   """A record's texts.
 
