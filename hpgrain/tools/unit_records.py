@@ -131,10 +131,11 @@ class UnitRecords:
       last = max(first + 1, int(np.searchsorted(ends, limit, side="right")))
       start, stop = int(begins[first]), int(ends[last - 1])
       blocks = list(reader.tokens(self._key, start, stop))
-      joined = np.concatenate(blocks) if len(blocks) != 1 else blocks[0]
-      here = slice(first, last)
-      lengths = ends[here] - begins[here]
-      yield joined[ranges(begins[here] - start, lengths)]
+      if blocks:
+        joined = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+        here = slice(first, last)
+        lengths = ends[here] - begins[here]
+        yield joined[ranges(begins[here] - start, lengths)]
       first = last
 
   def _read_scattered(

@@ -583,3 +583,64 @@ def test_memory_does_not_grow_with_sequences(tmp_path):
   # KiB. The 3,500,000 lengths as int32 would be 14,000 and as a list 28,000.
   assert int(output) < 9_000
   assert len(IndexedReader(tmp_path / "pair")) == 4_000_000
+
+
+def test_many_documents_are_as_one_by_one(tmp_path):
+  documents = [[5, 6, 7], [], [8], [9, 10]]
+  with IndexedWriter(tmp_path / "one", dtype="uint16") as writer:
+    writer.add_document([1])
+    for document in documents:
+      writer.add_document(document)
+    writer.add_document([2, 3], lengths=[1, 1])
+  with IndexedWriter(tmp_path / "many", dtype="uint16") as writer:
+    writer.add_document([1])
+    writer.add_documents(
+      [np.array([5, 6], "u2"), np.array([7, 8, 9, 10], "u2")],
+      np.array([3, 1, 2]),
+      np.array([1, 0, 1, 1]),
+    )
+    writer.add_documents([], np.array([], int), np.array([], int))
+    writer.add_documents(
+      iter([np.array([2, 3], "u2")]), np.array([1, 1]), np.array([2])
+    )
+  for suffix in ("bin", "idx"):
+    one, many = (
+      (tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "many")
+    )
+    assert one == many
+
+
+@pytest.mark.parametrize(
+  ("tokens", "lengths", "counts", "message"),
+  [
+    ([[1, 2]], [3], [1], "2 tokens were given, but the lengths add up to 3"),
+    ([[1, 2]], [2], [2], "1 sequences were given, but the documents have 2"),
+    ([[1]], [2, -1], [2], "sequences have -1 to 2 tokens"),
+    ([[1]], [2**31], [1], "the format holds 0 to 2147483647"),
+    ([[1]], [1], [2, -1], "the least has -1"),
+  ],
+)
+def test_contradicting_columns_are_refused(
+  tmp_path, tokens, lengths, counts, message
+):
+  writer = IndexedWriter(tmp_path / "x", dtype="uint16")
+  with pytest.raises(ValueError, match=message):
+    writer.add_documents(
+      [np.array(block, "u2") for block in tokens],
+      np.array(lengths),
+      np.array(counts),
+    )
+  writer.discard()
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_blocks_of_another_dtype_and_modes_are_refused(tmp_path):
+  one = np.array([1])
+  with IndexedWriter(tmp_path / "x", dtype="uint16", multimodal=True) as writer:
+    with pytest.raises(ValueError, match="which add_document takes"):
+      writer.add_documents([one.astype("u2")], one, one)
+  writer = IndexedWriter(tmp_path / "y", dtype="uint16")
+  with pytest.raises(
+    ValueError, match="tokens of int64 were given to a writer"
+  ):
+    writer.add_documents([one], one, one)
