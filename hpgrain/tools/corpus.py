@@ -15,27 +15,24 @@ import dataclasses
 import os
 import pickle
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpgrain.manifest import Manifest, manifest_path, write_manifest
-from hpgrain.sources.indexed import IndexedWriter
+from hpgrain.manifest import Manifest
 from hpgrain.tokenizer import TokenizerInfo, tokenizer_info
 from hpgrain.tools import engine
 from hpgrain.tools.chat import read_template
-from hpgrain.tools.encoders import EncoderSpec, choose_backend
+from hpgrain.tools.encoder_spec import EncoderSpec
+from hpgrain.tools.encoders import choose_backend
 from hpgrain.tools.inputs import InputFile, find_inputs, units
-from hpgrain.tools.manifests import Summaries, make_manifest
-from hpgrain.tools.merge import merge
 from hpgrain.tools.options import (
   Options,
   check_options,
   check_outputs,
   refuse_existing,
 )
-from hpgrain.tools.partition_files import write_partition_files
 from hpgrain.tools.progress import Progress
+from hpgrain.tools.publish import publish, published
 from hpgrain.tools.request import (
   Chat,
   Layout,
@@ -45,7 +42,7 @@ from hpgrain.tools.request import (
 )
 from hpgrain.tools.sample import sample_texts
 from hpgrain.tools.sentences import sentence_splitter
-from hpgrain.tools.units import good_records
+from hpgrain.tools.unit_batches import good_records
 from hpgrain.tools.work_folder import Shard, WorkFolder, opened
 
 if TYPE_CHECKING:
@@ -232,7 +229,7 @@ class _Run:
     same = {name: done.get(name) for name in wanted} == wanted
     if same and done["published"]:
       # Killed as it removed the folder.
-      manifests = self._published()
+      manifests = published(self._options)
       folder.remove()
       return Report(manifests, len(self._units), 0, len(self._units))
     if not same and not self._options.overwrite:
@@ -242,7 +239,15 @@ class _Run:
     if self._options.num_shards > 1:
       return report
     folder.mark_done({**wanted, "published": False})
-    manifests = self._publish(folder)
+    manifests = publish(
+      self._options,
+      self._request,
+      self._layout,
+      info=self._info,
+      files=self._files,
+      units=self._units,
+      folder=folder,
+    )
     folder.mark_done({**wanted, "published": True})
     folder.remove()
     return dataclasses.replace(report, manifests=manifests)
@@ -313,64 +318,3 @@ class _Run:
         ),
       )
     return len(todo), len(mine) - len(todo)
-
-  def _publish(self, folder: WorkFolder) -> dict[str, Manifest]:
-    options = self._options
-    paths = [folder.unit_path(i) for i in range(len(self._units))]
-    summaries = Summaries(paths, self._units, num_keys=len(options.json_keys))
-    summaries.check(
-      skip=self._request.skip_bad_records, limit=options.max_bad_records
-    )
-    # Before the pairs: where those are, all is there.
-    write_partition_files(options, self._units, summaries, self._layout)
-    return {
-      key: self._publish_key(place, key, paths, summaries)
-      for place, key in enumerate(options.json_keys)
-    }
-
-  def _publish_key(
-    self, place: int, key: str, paths: Sequence[Path], summaries: Summaries
-  ) -> Manifest:
-    prefix = self._options.prefix(key)
-    dtype = self._request.encoder.dtype
-    with IndexedWriter(prefix, dtype=dtype) as writer:
-      counts = merge(paths, key=place, layout=self._layout, writer=writer)
-      # An old manifest must not lie beside a new pair, not even for a moment.
-      manifest_path(prefix).unlink(missing_ok=True)
-      writer.finalize()
-    manifest = make_manifest(
-      prefix,
-      place=place,
-      request=self._request,
-      layout=self._layout,
-      info=self._info,
-      files=self._files,
-      summaries=summaries,
-      counts=counts,
-    )
-    write_manifest(prefix, manifest)
-    if not manifest.tokens:
-      warnings.warn(
-        f"{os.fspath(self._options.path)} gave no token to write: {prefix}"
-        f" holds {manifest.documents} documents, all empty, and"
-        f" {manifest.dropped_tokens} tokens were dropped. No training run can"
-        " read it.",
-        UserWarning,
-        stacklevel=2,
-      )
-    return manifest
-
-  def _published(self) -> dict[str, Manifest]:
-    from hpgrain.manifest import read_manifest
-
-    manifests = {}
-    for key in self._options.json_keys:
-      manifest = read_manifest(self._options.prefix(key))
-      if manifest is None:
-        raise ValueError(
-          f"{self._options.work_folder()} says that the output is there, but"
-          f" {self._options.prefix(key)} has no manifest. Remove that folder,"
-          " and run the same command again."
-        )
-      manifests[key] = manifest
-    return manifests

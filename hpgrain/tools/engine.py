@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from hpgrain.tools.encoders import Encoder
+from hpgrain.tools.encoder_spec import Encoder
 from hpgrain.tools.inputs import Unit
 from hpgrain.tools.request import UnitRequest
 from hpgrain.tools.units import ReportProgress, prepare_unit

@@ -5,7 +5,7 @@ import hashlib
 from typing import Any
 
 from hpgrain.tokenizer import TokenizerInfo
-from hpgrain.tools.encoders import EncoderSpec
+from hpgrain.tools.encoder_spec import EncoderSpec
 
 
 @dataclasses.dataclass(frozen=True)

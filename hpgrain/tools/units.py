@@ -8,33 +8,25 @@ rename at the end is the commit; a unit whose file is there is never redone.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hpgrain.tools.chat import renderer
-from hpgrain.tools.encoders import Encoder, append_eod
+from hpgrain.tools import long_texts
+from hpgrain.tools.encoder_spec import Encoder, append_eod
 from hpgrain.tools.inputs import (
   BadRecord,
   BadRecordError,
-  BadTextError,
-  ConversationKey,
   Record,
   Unit,
   describe,
-  read_unit,
 )
-from hpgrain.tools.long_texts import LONG, pieces
-from hpgrain.tools.request import Chat, UnitRequest
+from hpgrain.tools.request import UnitRequest
 from hpgrain.tools.sentences import Splitter, sentence_splitter
+from hpgrain.tools.unit_batches import batches, bytes_done, good_records
 from hpgrain.tools.unit_file import UnitWriter
-
-# A batch is large enough that calling the encoder costs nothing, and small
-# enough that Python's lists of its ids stay below a hundred megabytes.
-BATCH_CHARACTERS = 1 << 20
-BATCH_RECORDS = 2048
 
 # Bad records that are listed; the others are counted.
 _LISTED = 100
@@ -87,11 +79,11 @@ def prepare_unit(
   )
   try:
     done = 0
-    for batch in _batches(
+    for batch in batches(
       good_records(unit, request.keys, chat=request.chat, on_bad=work.on_bad)
     ):
       num_records, num_tokens = work.add(batch, writer)
-      end = _bytes_done(unit, batch[-1], done)
+      end = bytes_done(unit, batch[-1], done)
       report(num_records, num_tokens, end - done)
       done = end
     writer.finish(work.summary())
@@ -104,35 +96,6 @@ def prepare_unit(
     raise
   report(0, 0, unit.num_bytes - done)
   return work.summary()
-
-
-def good_records(
-  unit: Unit,
-  keys: Sequence[str],
-  *,
-  chat: Chat | None,
-  on_bad: Callable[[BadRecord], None],
-) -> Iterator[Record]:
-  """Yields a unit's good records, their conversations rendered.
-
-  Args:
-    unit: what to read.
-    keys: of the texts.
-    chat: what makes texts of conversations; None where there are texts.
-    on_bad: called with each record that cannot be used.
-  """
-  if chat is None:
-    yield from read_unit(unit, keys, on_bad)
-    return
-  render = renderer(chat.pickled, chat.template)
-  keys = [ConversationKey(key) for key in keys]
-  for record in read_unit(unit, keys, on_bad):
-    try:
-      texts = tuple([render(text) for text in record.texts])
-    except BadTextError as error:
-      on_bad(BadRecord(unit.file.path, record.index, record.offset, str(error)))
-    else:
-      yield record._replace(texts=texts)
 
 
 @dataclasses.dataclass
@@ -169,7 +132,7 @@ class _Work:
 
   def add(self, batch: list[Record], writer: UnitWriter) -> tuple[int, int]:
     """Encodes and writes a batch; returns its good records and its tokens."""
-    if len(batch) == 1 and max(map(len, batch[0].texts)) > LONG:
+    if len(batch) == 1 and max(map(len, batch[0].texts)) > long_texts.LONG:
       if self._split is None and not self.request.refuse_special_tokens:
         return self._add_long(batch[0], writer)
     columns = [
@@ -289,30 +252,8 @@ def _pieces(text: str, encoder: Encoder) -> Iterator[str]:
     encoded = encoder.encode(texts, add_eod=False)
     return encoded.ids, encoded.lengths
 
-  return pieces(text, encode) if len(text) > LONG else iter([text])
-
-
-def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
-  """Groups records in order, by number and by characters; a long one alone."""
-  batch: list[Record] = []
-  characters = 0
-  for record in records:
-    size = sum(map(len, record.texts))
-    if batch and size > LONG:
-      yield batch
-      batch, characters = [], 0
-    batch.append(record)
-    characters += size
-    if characters >= BATCH_CHARACTERS or len(batch) == BATCH_RECORDS:
-      yield batch
-      batch, characters = [], 0
-  if batch:
-    yield batch
-
-
-def _bytes_done(unit: Unit, record: Record, done: int) -> int:
-  """About how many of the unit's bytes are read at a record."""
-  plain = record.offset is not None and not unit.file.compression
-  if not plain or unit.kind not in ("json_lines", "text", "json_array", "csv"):
-    return done
-  return max(done, min(record.offset - unit.start, unit.num_bytes))
+  return (
+    long_texts.pieces(text, encode)
+    if len(text) > long_texts.LONG
+    else iter([text])
+  )

@@ -365,9 +365,9 @@ def test_options_that_cannot_be_are_refused(source, out, bpe, options, message):
 
 
 def test_long_texts_are_encoded_as_a_whole(tmp_path, bpe, monkeypatch):
-  from hpgrain.tools import long_texts, units
+  from hpgrain.tools import long_texts
 
-  monkeypatch.setattr(units, "LONG", 300)
+  monkeypatch.setattr(long_texts, "LONG", 300)
   monkeypatch.setattr(long_texts, "_PIECE", 100)
   monkeypatch.setattr(long_texts, "_AROUND", 40)
   texts = [

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hpgrain.tokenizer import PROBES, load_tokenizer
 from hpgrain.tools import encoders, fast_backend
-from hpgrain.tools.encoders import append_eod, choose_backend, make_encoder
+from hpgrain.tools.encoder_spec import append_eod
+from hpgrain.tools.encoders import choose_backend, make_encoder
 
 needs_gigatoken = pytest.mark.skipif(
   fast_backend.version() is None, reason="gigatoken is not installed"

@@ -12,7 +12,7 @@ from helpers_tokenizer import read_pair, save_word_tokenizer
 from hpgrain.manifest import read_manifest
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
-from hpgrain.tools import encoders, offline_preparation, units
+from hpgrain.tools import encoder_spec, offline_preparation, unit_batches
 from hpgrain.tools.offline_preparation import prepare_corpus
 
 # With the word tokenizer: "a" is 3, "b" 4, "c" 5, "d" 6; <eos> is 0, <sep> 1.
@@ -335,15 +335,15 @@ def test_input_is_not_changed(source, out, words):
 def test_input_that_grows_while_it_is_read_is_refused(
   source, out, words, monkeypatch
 ):
-  encode = encoders.Encoder.encode
+  encode = encoder_spec.Encoder.encode
 
   def growing(encoder, texts, **options):
     with source.open("a") as file:
       file.write(lines("late"))
     return encode(encoder, texts, **options)
 
-  monkeypatch.setattr(units, "BATCH_RECORDS", 1)
-  monkeypatch.setattr(encoders.Encoder, "encode", growing)
+  monkeypatch.setattr(unit_batches, "BATCH_RECORDS", 1)
+  monkeypatch.setattr(encoder_spec.Encoder, "encode", growing)
   with pytest.raises(ValueError, match="changed while it was read"):
     prepared(source, out, words)
   assert names(out) == []
@@ -355,8 +355,8 @@ def test_ids_are_the_tokenizers_own_whatever_the_batches(
   source, out, bpe, monkeypatch, *, parallel, documents, characters
 ):
   monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)
-  monkeypatch.setattr(units, "BATCH_RECORDS", documents)
-  monkeypatch.setattr(units, "BATCH_CHARACTERS", characters)
+  monkeypatch.setattr(unit_batches, "BATCH_RECORDS", documents)
+  monkeypatch.setattr(unit_batches, "BATCH_CHARACTERS", characters)
   texts = [f"def f{i}(x):\n  return x{'é' * i} <eos>" for i in range(20)]
   write(source, lines(*texts))
   # Neither the tokenizer's own <bos> and <eos> nor its stored truncation.
@@ -371,7 +371,7 @@ def test_ids_are_the_tokenizers_own_whatever_the_batches(
 def test_progress_is_a_line_an_interval(
   source, out, words, monkeypatch, capsys
 ):
-  monkeypatch.setattr(units, "BATCH_RECORDS", 1)
+  monkeypatch.setattr(unit_batches, "BATCH_RECORDS", 1)
   write(source, lines(*["a"] * 5))
   prepared(source, out, words, log_interval=2)
   said = capsys.readouterr().err.splitlines()
