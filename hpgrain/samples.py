@@ -3,8 +3,8 @@
 Which pieces of which documents make row i is the order's matter:
 
   stable     cuts of the documents as they are stored    (stable_order)
-  documents  cuts of the documents, permuted each epoch  (document_orders)
-  megatron   as Megatron-core has it, for so many rows   (document_orders)
+  documents  cuts of the documents, permuted each epoch  (documents_order)
+  megatron   as Megatron-core has it, for so many rows   (megatron_order)
 
 What is the same for all of them is here: opening, reading, fields.
 """
@@ -20,10 +20,11 @@ from hpgrain import gather, ltor
 from hpgrain.arguments import integer, kernel_rows
 from hpgrain.buckets import Buckets
 from hpgrain.corpus import Corpus, too_small
-from hpgrain.document_orders import DocumentsOrder, MegatronOrder
+from hpgrain.documents_order import DocumentsOrder
 from hpgrain.eod_segments import eod_segments
 from hpgrain.index_cache import IndexCache
 from hpgrain.ltor import LtorOptions
+from hpgrain.megatron_order import MegatronOrder
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.split_tokens import split_tokens
