@@ -109,6 +109,13 @@ def _check_training(config: mlc.ConfigDict) -> None:
 
 def _check_order(config: mlc.ConfigDict) -> None:
   data, dataloader = config.dataset.data_config, config.dataloader
+  if data.order == "megatron" and dataloader.data_rearrange_map is not None:
+    if config.training.train_samples is None:
+      raise ValueError(
+        "dataloader.data_rearrange_map names rows of an index, and with"
+        " order='megatron' how many there are depends on how many are asked"
+        " for. Say it in training.train_samples."
+      )
   if data.order != "stable":
     for name in ("mock_data", "is_dataset_from_mr"):
       if data[name]:

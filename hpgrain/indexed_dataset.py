@@ -206,7 +206,12 @@ def _shares(options: DatasetOptions) -> list[_Share | None]:
 
 def _specs(path: Any, key: str, options: DatasetOptions) -> list[SourceSpec]:
   specs = parse_data_path(path, key=key)
-  unweighted = read_entries(path, key=key)[0].weight is None
+  weight = read_entries(path, key=key)[0].weight
+  if len(specs) == 1 and options.order == "megatron" and key == "data_path":
+    # Megatron blends a single source that has a weight, and so asks it for
+    # more rows, which gives others.
+    return [dataclasses.replace(specs[0], weight=weight)]
+  unweighted = weight is None
   if options.simple_blend != "no" and unweighted:
     # A folder's files all weigh 1; nobody gave them weights to refuse.
     return [dataclasses.replace(spec, weight=None) for spec in specs]
@@ -232,7 +237,7 @@ def _build_split(
   weights = [spec.weight for spec in share.specs]
   mix = None
   sizes: list[int | None] = [num_samples]
-  if len(share.specs) > 1:
+  if len(share.specs) > 1 or weights[0] is not None:
     mix = _mix(
       None if None in weights else weights,
       num_samples,

@@ -430,3 +430,23 @@ def _golden_row(name, row):
   tokens[-1] = tokens[-1][: end + 1]
   tokens[0] = tokens[0][begin:]
   return [token for part in tokens for token in part]
+
+
+def test_a_shared_source_with_a_weight_is_a_blend_as_megatron_has_it():
+  prefix = str(_DATA / "indexed/u16_1")
+  options = {"seq_length": 32, "seed": 1234, "split": "1,0,0"}
+  options |= {"order": "megatron", "num_samples": 97}
+  plain, *_ = build_indexed_text_dataset(data_path=prefix, **options)
+  weighted, *_ = build_indexed_text_dataset(data_path=(1.0, prefix), **options)
+  own, *_ = build_indexed_text_dataset(
+    train_data_path=(1.0, prefix), **options | {"split": "969, 30, 1"}
+  )
+  # ceil(97 * 1.005) = 98 rows take a second epoch, and with it another order.
+  (member,) = weighted.members
+  assert (plain.num_samples, member.num_samples) == (97, 98)
+  assert (len(plain), len(weighted), len(member)) == (97, 97, 195)
+  assert own.num_samples == 97
+  rows = np.arange(97)
+  first = plain.read(plain.plan_rows(rows))
+  assert (weighted.read(weighted.plan_rows(rows)) != first).any()
+  np.testing.assert_array_equal(own.read(own.plan_rows(rows)), first)
