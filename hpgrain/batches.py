@@ -115,6 +115,8 @@ class BatchSpec:
     first_row: the row a fresh iterator begins with.
     end_row: the first row there is none of; None = endless.
     epochs: how many of the samples' epochs end there; None = not said so.
+    asked_only: whether rows end with those that Megatron's order was asked
+      for, of the few more that its index has.
     pad_last: whether rows left at the end fill a last batch with padding;
       otherwise they are dropped.
   """
@@ -125,6 +127,7 @@ class BatchSpec:
   first_row: int = 0
   end_row: int | None = None
   epochs: int | None = None
+  asked_only: bool = False
   pad_last: bool = False
 
   def with_num_samples(self, num_samples: int | None) -> "BatchSpec":
@@ -132,9 +135,18 @@ class BatchSpec:
     samples: Any = self.samples
     samples = samples.with_num_samples(num_samples)
     end_row = self.end_row
-    if self.epochs is not None:
+    if self.asked_only:
+      end_row = asked_rows(samples)
+    elif self.epochs is not None:
       end_row = samples.num_rows(self.epochs)
     return dataclasses.replace(self, samples=samples, end_row=end_row)
+
+
+def asked_rows(samples: Any) -> int:
+  """Returns how many rows Megatron's order has of those asked for."""
+  rows = samples.num_rows(1)
+  asked = samples.num_samples
+  return rows if asked is None else min(rows, asked)
 
 
 class _BatchIterator(grain.DatasetIterator):

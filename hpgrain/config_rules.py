@@ -87,7 +87,8 @@ def _check_training(config: mlc.ConfigDict) -> None:
         " rows that another began, and with order='megatron' those depend on"
         " how many that run asked for. Say it in training.train_samples"
         " (Megatron-LM's --train-samples, or --train-iters x"
-        " --global-batch-size)."
+        " --global-batch-size). To resume a run of your own, set"
+        " consumed_samples to 0: its checkpoint knows the row."
       )
     return
   if order != "megatron":

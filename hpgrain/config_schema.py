@@ -134,7 +134,7 @@ KEYS: tuple[Key, ...] = (
         "Drop the tail of valid and test that does not fill a row."),
     Key("create_ltor_fields_in_dataloader", bool, False,
         "Masks as Megatron's loader makes them: documents end at eod_id, and"
-        " model_inputs has attention_mask, True where masked."),
+        " the loader's model_inputs has attention_mask, True where masked."),
     Key("data_cache_path", str, None,
         "Folder of index caches, for orders with an index; unset: in memory."),
     Key("data_index_cache", bool, None,

@@ -96,14 +96,17 @@ class Loader(grain.IterDataset):
 
   def epochs(self, rows: int) -> dict[str, float]:
     """Returns how often each source was read in the first `rows` rows."""
-    samples = self.spec.samples
-    counts = samples.rows_per_source(rows)
-    members = getattr(samples, "members", (samples,))
-    return {
-      source.name: float(count) / member.rows_per_pass
-      for source, member, count in zip(samples.sources, members, counts)
-      if member.rows_per_pass
-    }
+    return _epochs(self.spec.samples, rows)
+
+
+def _epochs(samples: Any, rows: int) -> dict[str, float]:
+  counts = samples.rows_per_source(rows)
+  members = getattr(samples, "members", (samples,))
+  return {
+    source.name: float(count) / member.rows_per_pass
+    for source, member, count in zip(samples.sources, members, counts)
+    if member.rows_per_pass
+  }
 
 
 def _batches(spec: BatchSpec, prefetch: int) -> grain.DatasetIterator:
@@ -181,6 +184,14 @@ class LoaderIterator(grain.DatasetIterator):
   def rows(self) -> int:
     """Global rows handed out so far, padding rows not counted."""
     return self._parent.get_state()["rows"]
+
+  def epochs(self, rows: int) -> dict[str, float]:
+    """Returns how often each source was read in the first `rows` rows.
+
+    As `Loader.epochs`, of the rows that this iterator reads: a restored state
+    may say for how many rows Megatron's order was made.
+    """
+    return _epochs(self._spec.samples, rows)
 
   def stats(self) -> dict[str, float]:
     """Returns counts since the iterator was made, times in seconds.

@@ -118,6 +118,11 @@ def shuffle(array: np.ndarray, random_state: np.random.RandomState) -> None:
   Raises:
     ValueError: for another array, or another generator.
   """
+  if not isinstance(array, np.ndarray):
+    raise ValueError(
+      f"shuffle works in place on a NumPy array, got {type(array).__name__}."
+      " Convert it first: numpy.array(values)."
+    )
   if not isinstance(random_state, np.random.RandomState):
     raise ValueError(
       "shuffle takes a numpy.random.RandomState, got"
@@ -268,9 +273,19 @@ def sample_index(
     extra=extra,
     drop_last=drop_last,
   )
-  return _kernels.sample_index(
-    lengths, document_index, seq_length, extra, num_samples
-  )
+  try:
+    return _kernels.sample_index(
+      np.asarray(lengths),
+      np.asarray(document_index),
+      seq_length,
+      extra,
+      num_samples,
+    )
+  except ValueError as error:
+    raise ValueError(
+      f"{str(error).rstrip('.')}. (num_epochs={num_epochs} times"
+      f" tokens_per_epoch={tokens} promises {num_samples} samples.)"
+    ) from error
 
 
 def stages(

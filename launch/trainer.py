@@ -83,7 +83,8 @@ def train(
       say(
         f"nothing left to do: {checkpoints.path(first)} is saved, and"
         f" training.train_iters is {config.training.train_iters}. Raise it to"
-        " go on, or start another run in another --workdir."
+        " go on (order='megatron' ends with the rows it was asked for at the"
+        " first start), or start another run in another --workdir."
       )
       return
     if first:
@@ -180,7 +181,6 @@ class _Loop:
     self._times = times
     self._progress = progress.Progress(
       workdir / "metrics.jsonl",
-      loader=loaders.train,
       batches=batches,
       interval=training.log_interval,
     )
