@@ -172,7 +172,8 @@ def test_given_train_samples_are_the_fingerprint_s(tmp_path):
     with pytest.raises(
       ValueError,
       match=r"These parts differ:\n  order \(the order of rows\)\n"
-      rf"    num_samples \(training.train_samples\): saved 40, now {samples}\nRestore with",
+      r"    num_samples \(training\.train_samples\): saved 40, now"
+      rf" {samples}\nRestore with",
     ):
       iterator.restore(state, parts)
     iterator.close()
