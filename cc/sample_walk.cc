@@ -72,6 +72,8 @@ void InThreads(int64_t size, const Work& work) {
       std::min<int64_t>(std::thread::hardware_concurrency(), size / kLeast), 1,
       kMost);
   std::vector<std::thread> others;
+  // From here on nothing but a thread's start may fail.
+  others.reserve(kMost);
   int64_t begin = 0;
   for (int64_t part = 1; part < parts; ++part) {
     const int64_t end = size * part / parts;

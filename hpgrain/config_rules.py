@@ -97,14 +97,11 @@ def _check_training(config: mlc.ConfigDict) -> None:
       f" depend on the run's length with dataset.data_config.order={order!r}."
       " Leave it unset and say training.train_iters."
     )
-  rows = training.train_iters * training.global_batch_size
-  if consumed + rows > training.train_samples:
-    most = (training.train_samples - consumed) // training.global_batch_size
+  if consumed >= training.train_samples:
     raise ValueError(
-      f"training.train_iters x global_batch_size is {rows} rows from row"
-      f" {consumed} on, past training.train_samples={training.train_samples},"
-      " which order 'megatron' is made for. Lower train_iters to"
-      f" {max(most, 0)}, or start a run with more train_samples."
+      f"dataloader.consumed_samples={consumed} leaves none of the"
+      f" training.train_samples={training.train_samples} rows that order"
+      " 'megatron' is made for. Is one of the two wrong?"
     )
 
 

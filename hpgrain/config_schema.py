@@ -67,7 +67,7 @@ KEYS: tuple[Key, ...] = (
     Key("train_samples", int, None,
         "Rows that order `megatron` is made for; unset: train_iters batches,"
         " fixed at the first start.",
-        minimum=1),
+        minimum=1, maximum=2**62),
     Key("eval_iters", int, 10,
         "Most batches of one evaluation; 0 turns evaluation off.", minimum=0),
     Key("eval_interval", int, 0,

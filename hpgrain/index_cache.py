@@ -215,7 +215,7 @@ def _as_folder(folder: str) -> Path:
       " one in data_cache_path, or leave it unset: indices are then built in"
       " memory."
     )
-  if not folder.strip():
+  if not folder.strip() or "\0" in folder:
     raise ValueError(
       f"The index cache needs the name of a folder, got {folder!r}. Name one"
       " in data_cache_path, or leave it unset (None) to build in memory."

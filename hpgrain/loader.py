@@ -43,7 +43,7 @@ class Loader(grain.IterDataset):
       attention: which masks `model_inputs` adds; default none.
       asked_rows: rows the run asks for, in an order that depends on how many
         and leaves it to the first start: a restored state says for how many
-        that was. None: nothing is left open.
+        that was, and fewer are refused. None: nothing is left open.
     """
     super().__init__()
     if prefetch < 0:
@@ -272,9 +272,9 @@ class LoaderIterator(grain.DatasetIterator):
       raise ValueError(
         f"This run was started for {saved} rows, and {self._asked_rows} are"
         ' asked for now. order="megatron" depends on how many are asked for,'
-        " so it cannot be made longer: lower training.train_iters, or begin a"
-        ' new run with a larger training.train_samples. order="stable"'
-        " knows no end."
+        " so it cannot be made longer: lower training.train_iters, or set"
+        f" training.train_samples={saved} to end with those rows, or begin a"
+        ' new run with more of them. order="stable" knows no end.'
       )
     if saved == self._num_samples:
       return

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hpgrain import _kernels
-from hpgrain.arguments import integer
+from hpgrain.arguments import MAX_ROW, integer
 
 # Below this part of an epoch's samples, the last epoch is shuffled by itself.
 _LAST_EPOCH_SHARE = 0.80
@@ -118,7 +118,8 @@ def shuffle(array: np.ndarray, random_state: np.random.RandomState) -> None:
   Raises:
     ValueError: for another array, or another generator.
   """
-  if not isinstance(array, np.ndarray):
+  masked = isinstance(array, np.ma.MaskedArray)
+  if masked or not isinstance(array, np.ndarray):
     raise ValueError(
       f"shuffle works in place on a NumPy array, got {type(array).__name__}."
       " Convert it first: numpy.array(values)."
@@ -263,9 +264,12 @@ def sample_index(
     ValueError: for numbers below what they count, a sequence there is none
       of, or fewer tokens than the numbers promise.
   """
-  seq_length = integer("seq_length", seq_length, minimum=1)
-  num_epochs = integer("num_epochs", num_epochs, minimum=1)
-  tokens = integer("tokens_per_epoch", tokens_per_epoch, minimum=0)
+  most = MAX_ROW
+  seq_length = integer("seq_length", seq_length, minimum=1, maximum=most)
+  num_epochs = integer("num_epochs", num_epochs, minimum=1, maximum=most)
+  tokens = integer(
+    "tokens_per_epoch", tokens_per_epoch, minimum=0, maximum=most
+  )
   extra = int(add_extra_token)
   num_samples = num_samples_in(
     num_epochs * tokens,
@@ -273,6 +277,11 @@ def sample_index(
     extra=extra,
     drop_last=drop_last,
   )
+  if num_samples > most:
+    raise ValueError(
+      f"num_epochs={num_epochs} times tokens_per_epoch={tokens} promises"
+      f" {num_samples} samples, more than 2^62."
+    )
   try:
     return _kernels.sample_index(
       np.asarray(lengths),

@@ -191,6 +191,9 @@ def _with_rows(
   """
   if samples is None or len(samples):
     return samples
+  if getattr(samples, "num_samples", None) == 0:
+    # No evaluation, so no row was asked for.
+    return None
   if name == "train" or (name == "valid" and eval_iters):
     # Planning a row says what is missing.
     samples.plan(0)
@@ -232,7 +235,9 @@ def _open_rows(config: mlc.ConfigDict) -> int | None:
     return None
   if config.training.train_samples is not None:
     return None
-  return _asked_rows(config)
+  # Cycles of an index never end, so no number of rows is too many.
+  cyclic = config.dataloader.sampler_type == "cyclic"
+  return 0 if cyclic else _asked_rows(config)
 
 
 def _batch_spec(
@@ -258,6 +263,7 @@ def _batch_spec(
   asked_only = asked_only and dataloader.sampler_type == "single"
   if asked_only:
     end_row = asked_rows(samples)
+    _say_where_rows_end(config, end_row)
   return BatchSpec(
     samples=samples,
     layout=layout,
@@ -268,6 +274,19 @@ def _batch_spec(
     asked_only=asked_only,
     pad_last=end_of_data == "pad",
   )
+
+
+def _say_where_rows_end(config: mlc.ConfigDict, end_row: int) -> None:
+  wanted = config.dataloader.consumed_samples + _asked_rows(config)
+  if wanted > end_row:
+    _log.warning(
+      "train: train_iters x global_batch_size asks for rows up to %d, but"
+      " order='megatron' has %d (training.train_samples=%s): the data ends"
+      " there.",
+      wanted,
+      end_row,
+      config.training.train_samples,
+    )
 
 
 def _report_end(samples: Any, name: str, epochs: int) -> None:

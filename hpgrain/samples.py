@@ -331,10 +331,12 @@ class GPTSamples(grain.MapDataset):
     try:
       return do()
     except ValueError as error:
-      raise ValueError(
-        f"{self.corpus.path}.idx: {str(error).rstrip('.')}. Pass"
-        " contiguous=False to read sequences that do not lie back to back, and"
-        " run `IndexedReader.verify` to see whether the file is damaged."
+      raise ValueError(f"{self.corpus.path}.idx: {error}") from error
+    except MemoryError as error:
+      raise MemoryError(
+        f"{self.corpus.path}: the index of order={self._kind!r} for"
+        f" num_samples={self.num_samples} (training.train_samples) has"
+        f" {self.rows_per_epoch} rows, which do not fit into memory: {error}"
       ) from error
 
   def read(

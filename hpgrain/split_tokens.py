@@ -9,6 +9,12 @@ from hpgrain import _kernels
 from hpgrain.corpus import Corpus, choose_split, span_tokens
 from hpgrain.index_cache import IndexCache
 
+# What to do about sequences that are not where they should be.
+APART = (
+  "Pass contiguous=False to read sequences that do not lie back to back, and"
+  " run `IndexedReader.verify` to see whether the file is damaged."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class SplitTokens:
@@ -85,7 +91,7 @@ class SplitTokens:
     if found != self.num_tokens:
       raise ValueError(
         f"the lengths of its sequences add up to {found} tokens, their"
-        f" pointers to {self.num_tokens}"
+        f" pointers to {self.num_tokens}. {APART}"
       )
     return _kernels.sample_index(
       lengths, document_index, seq_length, extra, num_rows

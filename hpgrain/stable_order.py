@@ -18,7 +18,7 @@ import numpy as np
 from hpgrain import _kernels
 from hpgrain.index_cache import IndexCache
 from hpgrain.order import permutation_key
-from hpgrain.split_tokens import SplitTokens
+from hpgrain.split_tokens import APART, SplitTokens
 
 PlanTuple = tuple[np.ndarray, ...]
 
@@ -83,9 +83,12 @@ class StableOrder:
       ValueError: for sequences that do not lie back to back.
     """
     file = self._tokens.corpus.token_file()
-    plan = self._rows.plan(file, rows, source)
-    if plan is None:
-      plan = self._rows.plan(file, rows, source, self._keys(rows))
+    try:
+      plan = self._rows.plan(file, rows, source)
+      if plan is None:
+        plan = self._rows.plan(file, rows, source, self._keys(rows))
+    except ValueError as error:
+      raise ValueError(f"{str(error).rstrip('.')}. {APART}") from error
     return plan
 
   def build_index(self, epochs: int) -> None:

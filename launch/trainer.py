@@ -74,6 +74,7 @@ def train(
     epath.Path(workdir / "checkpoints"),
     shape=dataclasses.asdict(shape) | {"window": window_keys(config)},
   )
+  _say_shares(loaders.train, config.training)
   batches = iter(loaders.train)
   try:
     first = checkpoints.latest()
@@ -106,6 +107,23 @@ def train(
   finally:
     batches.close()
   checkpoints.close()
+
+
+def _say_shares(loader: Any, training: ConfigDict) -> None:
+  """Says what the run will read of each source of a blend, before it does."""
+  rows = training.train_iters * training.global_batch_size
+  if loader.spec.end_row is not None:
+    rows = min(rows, loader.spec.end_row)
+  counts = loader.samples.rows_per_source(rows)
+  if len(counts) < 2 or not rows:
+    return
+  epochs = loader.epochs(rows)
+  names = [source.name for source in loader.samples.sources]
+  shares = ", ".join(
+    f"{name} {count / rows:.1%} ({epochs.get(name, 0):.3f} epochs)"
+    for name, count in zip(names, counts)
+  )
+  say(f"of {rows} rows: {shares}")
 
 
 def model_shape(

@@ -264,17 +264,12 @@ _MOCK = {"dataset__data_config__mock_data": True}
     ),
     ({"training__train_samples": 100}, r"train_samples is 100, but rows do"),
     (
-      {**_MEGATRON, "training__train_samples": 7999},
-      r"8000 rows from row 0 on, past training\.train_samples=7999,"
-      r".* Lower train_iters to 999,",
-    ),
-    (
       {
         **_MEGATRON,
-        "training__train_samples": 8000,
-        "dataloader__consumed_samples": 9,
+        "training__train_samples": 800,
+        "dataloader__consumed_samples": 800,
       },
-      r"8000 rows from row 9 on, past .* Lower train_iters to 998,",
+      r"consumed_samples=800 leaves none of the training\.train_samples=800",
     ),
     (
       {**_MEGATRON, "dataloader__consumed_samples": 8},

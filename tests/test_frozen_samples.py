@@ -136,7 +136,8 @@ def test_a_longer_run_is_refused_and_stays_where_it_was(tmp_path):
   with pytest.raises(
     ValueError,
     match=r"^This run was started for 24 rows, and 28 are asked for now\."
-    r'.*train_iters.*train_samples\. order="stable" knows no end\.$',
+    r".*train_iters.*train_samples=24 to end with those rows.*"
+    r'order="stable" knows no end\.$',
   ):
     longer.set_state(state)
   assert longer.get_state()["rows"] == 4
@@ -220,3 +221,24 @@ def test_the_trainer_goes_on_in_the_order_it_began(tmp_path):
   assert [line["step"] for line in lines][-3:] == [5, 6, 5]
   # Of rows that were read twice, both digests are compared.
   assert len(train_runs.rows_of(lines)) == 48
+
+
+def test_a_larger_batch_goes_on_to_the_last_row_asked_for(tmp_path):
+  recipe = dataclasses.replace(RECIPE, train_samples=24, end_of_data="pad")
+  _, state, rest = interrupted(build(tmp_path, recipe), 2)
+  # Seven steps of 8 rows would be more than 24, had all been so large.
+  larger = build(tmp_path, recipe, batch_size=8, train_iters=7)
+  rows, ended = go_on(larger, state)
+  np.testing.assert_array_equal(rows[: len(rest)], rest)
+  assert ended["rows"] == 24
+
+
+def test_a_run_is_told_where_its_rows_end(tmp_path, caplog):
+  recipe = dataclasses.replace(RECIPE, train_samples=24)
+  with caplog.at_level("WARNING", logger="hpgrain"):
+    loader = build(tmp_path, recipe, train_iters=7)
+  assert loader.num_steps == 6
+  (said,) = [r.getMessage() for r in caplog.records if "data ends" in r.msg]
+  assert said.startswith("train: train_iters x global_batch_size asks for rows")
+  assert "up to 28" in said
+  assert "has 24 (training.train_samples=24)" in said
