@@ -290,6 +290,20 @@ def test_shuffle_is_numpys_and_so_is_the_state(length, seed, drawn):
   assert ours.randint(2**31) == numpys.randint(2**31)
 
 
+@pytest.mark.parametrize("array", [[1, 2], np.ma.arange(3), None])
+def test_shuffle_refuses_what_is_no_plain_array(array):
+  with pytest.raises(ValueError, match="works in place on a NumPy array, got"):
+    index.shuffle(array, np.random.RandomState(0))
+
+
+@pytest.mark.parametrize("weights", [(1e308, 1e308), (1e-320, 1e300)])
+def test_weights_too_far_apart_are_named_as_they_were_given(weights):
+  with pytest.raises(
+    ValueError, match=rf"source 0 has {re.escape(repr(weights[0]))}"
+  ):
+    member_sizes(weights, 10)
+
+
 def test_shuffle_refuses_other_generators():
   array = np.arange(3)
   with pytest.raises(ValueError, match=r"RandomState, got Generator"):
@@ -326,7 +340,13 @@ def test_sample_index_is_the_worked_example():
     ({"seq_length": 0}, "seq_length must be at least 1, got 0"),
     ({"num_epochs": 0}, "num_epochs must be at least 1, got 0"),
     ({"tokens_per_epoch": -1}, "tokens_per_epoch must be at least 0, got -1"),
-    ({"tokens_per_epoch": 99}, "token"),
+    ({"tokens_per_epoch": 99}, r"num_epochs=1 times tokens_per_epoch=99 pro"),
+    ({"tokens_per_epoch": 2**70}, "tokens_per_epoch must be at most"),
+    ({"seq_length": 2**70}, "seq_length must be at most"),
+    (
+      {"seq_length": 1, "num_epochs": 2**40, "tokens_per_epoch": 2**40},
+      r"promises 1208925819614629174706175 samples, more than 2\^62",
+    ),
   ],
 )
 def test_numbers_that_do_not_fit_are_refused(options, message):
@@ -388,6 +408,8 @@ def _slow_blend(weights, size):
     (lambda: index.blend_index([1], -3), "size must be at least 0, got -3"),
     (lambda: index.exhaustive_blend_index([]), "at least one source"),
     (lambda: index.exhaustive_blend_index([3, -1]), "at least 0, got -1"),
+    (lambda: index.blend_index([1], 2**70), "size must be at most"),
+    (lambda: index.exhaustive_blend_index([2**70]), "size must be at most"),
   ],
 )
 def test_illegal_blends_are_refused(call, message):
