@@ -114,7 +114,7 @@ class BatchSpec:
     options: how fields are made.
     first_row: the row a fresh iterator begins with.
     end_row: the first row there is none of; None = endless.
-    epochs: how many of the samples' epochs end there; None = not said so.
+    epochs: how many of the samples' epochs end there.
     asked_only: whether rows end with those that Megatron's order was asked
       for, of the few more that its index has.
     pad_last: whether rows left at the end fill a last batch with padding;
@@ -134,19 +134,24 @@ class BatchSpec:
     """Returns the same batches of rows in Megatron's order for so many."""
     samples: Any = self.samples
     samples = samples.with_num_samples(num_samples)
-    end_row = self.end_row
-    if self.asked_only:
-      end_row = asked_rows(samples)
-    elif self.epochs is not None:
-      end_row = samples.num_rows(self.epochs)
+    end_row = find_end(samples, epochs=self.epochs, asked_only=self.asked_only)
     return dataclasses.replace(self, samples=samples, end_row=end_row)
 
 
-def asked_rows(samples: Any) -> int:
-  """Returns how many rows Megatron's order has of those asked for."""
-  rows = samples.num_rows(1)
-  asked = samples.num_samples
-  return rows if asked is None else min(rows, asked)
+def find_end(
+  samples: Any, *, epochs: int | None, asked_only: bool
+) -> int | None:
+  """Returns the first row there is none of; None = endless.
+
+  Args:
+    samples: the rows.
+    epochs: how many of their epochs there are; None = for ever.
+    asked_only: see `BatchSpec`.
+  """
+  if epochs is None:
+    return None
+  rows = samples.num_rows(epochs)
+  return min(rows, samples.num_samples) if asked_only else rows
 
 
 class _BatchIterator(grain.DatasetIterator):

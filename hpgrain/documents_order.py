@@ -15,10 +15,9 @@ import numpy as np
 
 from hpgrain import _kernels, megatron
 from hpgrain.index_cache import IndexCache
-from hpgrain.order import permutation_key, permute
+from hpgrain.order import grouped, permutation_key, permute
+from hpgrain.records import PlanTuple
 from hpgrain.split_tokens import SplitTokens
-
-PlanTuple = tuple[np.ndarray, ...]
 
 # Epochs whose arrays are held: a batch may reach from one into the next.
 _HELD_EPOCHS = 2
@@ -102,8 +101,7 @@ class DocumentsOrder:
       raise IndexError(f"Rows count from 0, got row {rows.min()}.")
     epochs, samples = np.divmod(rows, self.rows_per_epoch)
     parts = []
-    for epoch in np.unique(epochs).tolist():
-      chosen = np.flatnonzero(epochs == epoch)
+    for epoch, chosen in grouped(epochs):
       document_index, sample_index = self.epoch_index(epoch)
       plan = _kernels.plan_samples(
         self._tokens.corpus.token_file(),

@@ -29,7 +29,7 @@ from hpgrain.lazy import LazySamples
 from hpgrain.log import log_once
 from hpgrain.manifest import Manifest, read_manifest
 from hpgrain.megatron_blend import MegatronMix
-from hpgrain.mixes import Mix, SimpleMix, StableMix
+from hpgrain.mixes import Mix, plain_mix
 from hpgrain.mock import MockSamples
 from hpgrain.source_opener import SourceOpener
 from hpgrain.sources.indexed import set_max_open_files
@@ -279,12 +279,4 @@ def _mix(
     return MegatronMix(
       weights, num_samples, cache=opener.cache, repeats=repeats
     )
-  if options.simple_blend == "no":
-    return StableMix(weights)
-  if weights is not None:
-    raise ValueError(
-      f"simple_blend={options.simple_blend!r} takes every row of every source"
-      f" and knows no weights, got weights {weights}. Leave them out, or set"
-      ' simple_blend="no".'
-    )
-  return SimpleMix(str(options.simple_blend))
+  return plain_mix(weights, str(options.simple_blend))

@@ -185,6 +185,11 @@ class LoaderIterator(grain.DatasetIterator):
     """Global rows handed out so far, padding rows not counted."""
     return self._parent.get_state()["rows"]
 
+  @property
+  def spec(self) -> BatchSpec:
+    """What makes the batches, as a restored state has it."""
+    return self._spec
+
   def epochs(self, rows: int) -> dict[str, float]:
     """Returns how often each source was read in the first `rows` rows.
 

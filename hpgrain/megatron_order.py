@@ -15,9 +15,8 @@ import numpy as np
 from hpgrain import _kernels, megatron
 from hpgrain.index_cache import IndexCache
 from hpgrain.megatron_blend import past_the_end
+from hpgrain.records import PlanTuple
 from hpgrain.split_tokens import SplitTokens
-
-PlanTuple = tuple[np.ndarray, ...]
 
 
 class MegatronOrder:
@@ -135,18 +134,23 @@ class MegatronOrder:
       IndexError: for a row that the index was not built for.
       ValueError: if the index does not fit the corpus.
     """
-    if len(rows) and int(rows.max()) >= self.rows_per_epoch:
-      raise IndexError(past_the_end(int(rows.max()), self.rows_per_epoch))
-    return _kernels.plan_samples(
-      self._tokens.corpus.token_file(),
-      rows,
-      source,
-      self.document_index,
-      self.sample_index,
-      self.shuffle_index,
-      self._seq_length,
-      self._extra,
-    )
+    try:
+      return _kernels.plan_samples(
+        self._tokens.corpus.token_file(),
+        rows,
+        source,
+        self.document_index,
+        self.sample_index,
+        self.shuffle_index,
+        self._seq_length,
+        self._extra,
+      )
+    except IndexError as error:
+      # The kernel has looked at every row; it does not know what is asked for.
+      last = int(rows.max())
+      if last < self.rows_per_epoch:
+        raise
+      raise IndexError(past_the_end(last, self.rows_per_epoch)) from error
 
   def build_index(self, epochs: int) -> None:
     """Builds the three indices, or finds them in the cache."""

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
 from hpgrain.batch import AttentionOptions, FieldOptions
-from hpgrain.batches import BatchSpec, asked_rows
+from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
 from hpgrain.loader import Loader
 from hpgrain.rearrange_map import load_rearrange_map
@@ -256,13 +256,15 @@ def _batch_spec(
   if epochs is not None:
     _report_end(samples, name, epochs)
   end_of_data = dataloader.end_of_data or ("drop" if train else "pad")
-  end_row = None if epochs is None else samples.num_rows(epochs)
   # An index may have more rows than were asked for; a map names any of them.
-  asked_only = train and epochs == 1 and _is_megatron(config)
-  asked_only = asked_only and dataloader.data_rearrange_map is None
-  asked_only = asked_only and dataloader.sampler_type == "single"
+  asked_only = (
+    train
+    and _is_megatron(config)
+    and dataloader.sampler_type == "single"
+    and dataloader.data_rearrange_map is None
+  )
+  end_row = find_end(samples, epochs=epochs, asked_only=asked_only)
   if asked_only:
-    end_row = asked_rows(samples)
     _say_where_rows_end(config, end_row)
   return BatchSpec(
     samples=samples,
@@ -276,9 +278,9 @@ def _batch_spec(
   )
 
 
-def _say_where_rows_end(config: mlc.ConfigDict, end_row: int) -> None:
+def _say_where_rows_end(config: mlc.ConfigDict, end_row: int | None) -> None:
   wanted = config.dataloader.consumed_samples + _asked_rows(config)
-  if wanted > end_row:
+  if end_row is not None and wanted > end_row:
     _log.warning(
       "train: train_iters x global_batch_size asks for rows up to %d, but"
       " order='megatron' has %d (training.train_samples=%s): the data ends"

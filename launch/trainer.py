@@ -74,7 +74,6 @@ def train(
     epath.Path(workdir / "checkpoints"),
     shape=dataclasses.asdict(shape) | {"window": window_keys(config)},
   )
-  _say_shares(loaders.train, config.training)
   batches = iter(loaders.train)
   try:
     first = checkpoints.latest()
@@ -93,6 +92,8 @@ def train(
       state = checkpoints.restore_model(first, run.abstract)
     else:
       state = run.init()
+    # Now: a restored state may say which rows there are.
+    _say_shares(batches, config.training)
     _Loop(
       config.training,
       run=run,
@@ -109,16 +110,17 @@ def train(
   checkpoints.close()
 
 
-def _say_shares(loader: Any, training: ConfigDict) -> None:
-  """Says what the run will read of each source of a blend, before it does."""
+def _say_shares(batches: Any, training: ConfigDict) -> None:
+  """Says what the run reads of each source of a blend."""
+  spec = batches.spec
   rows = training.train_iters * training.global_batch_size
-  if loader.spec.end_row is not None:
-    rows = min(rows, loader.spec.end_row)
-  counts = loader.samples.rows_per_source(rows)
+  if spec.end_row is not None:
+    rows = min(rows, spec.end_row)
+  counts = spec.samples.rows_per_source(rows)
   if len(counts) < 2 or not rows:
     return
-  epochs = loader.epochs(rows)
-  names = [source.name for source in loader.samples.sources]
+  epochs = batches.epochs(rows)
+  names = [source.name for source in spec.samples.sources]
   shares = ", ".join(
     f"{name} {count / rows:.1%} ({epochs.get(name, 0):.3f} epochs)"
     for name, count in zip(names, counts)
