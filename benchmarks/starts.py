@@ -11,6 +11,7 @@ import gc
 import os
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ import common
 import megatron_peer
 import numpy as np
 
-from hpgrain.index_cache import IndexCache
-from hpgrain.samples import GPTSamples
-
 OURS = "ours"
 
 _SEQ_LENGTH = 4096
 _SEED = 1
 _CHECKSUM_BYTES = 1 << 26
+
+# (prefix, cache folder) -> what has the three indices.
+_Run = Callable[[str, Path | None], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,27 +77,11 @@ def _start(
 ) -> dict[str, Any]:
   """In the process of its own; returns the fields of a `Start`."""
   folder = None if cache is None else Path(cache)
-  if name != OURS:
-    megatron_peer.load()
+  run = _ours(plan_rows) if name == OURS else _megatron()
   gc.disable()
   before = common.forget_peak()
   began = time.perf_counter()
-  if name == OURS:
-    samples = GPTSamples(
-      prefix,
-      seq_length=_SEQ_LENGTH,
-      seed=_SEED,
-      order="megatron",
-      cache=IndexCache(folder),
-    )
-    if plan_rows:
-      samples.plan_rows(np.arange(plan_rows))
-    else:
-      samples.build_index()
-  else:
-    samples = megatron_peer.dataset(
-      prefix, seq_length=_SEQ_LENGTH, cache=folder
-    )
+  samples = run(prefix, folder)
   seconds = time.perf_counter() - began
   peak = common.status_bytes("VmHWM") - before
   indices = (
@@ -109,6 +94,38 @@ def _start(
     "extra_bytes": peak - sum(array.nbytes for array in indices),
     "checksum": None if plan_rows else _checksum(indices),
   }
+
+
+def _ours(plan_rows: int) -> _Run:
+  """Imports ours, and only ours; returns how it starts."""
+  from hpgrain.index_cache import IndexCache
+  from hpgrain.samples import GPTSamples
+
+  rows = np.arange(plan_rows)
+
+  def run(prefix: str, cache: Path | None) -> Any:
+    samples = GPTSamples(
+      prefix,
+      seq_length=_SEQ_LENGTH,
+      seed=_SEED,
+      order="megatron",
+      cache=IndexCache(cache),
+    )
+    if plan_rows:
+      samples.plan_rows(rows)
+    else:
+      samples.build_index()
+    return samples
+
+  return run
+
+
+def _megatron() -> _Run:
+  """Imports the peer; returns how it starts."""
+  megatron_peer.load()
+  return lambda prefix, cache: megatron_peer.dataset(
+    prefix, seq_length=_SEQ_LENGTH, cache=cache
+  )
 
 
 def _checksum(arrays: tuple[np.ndarray, ...]) -> int:

@@ -7,7 +7,6 @@
 
 #include "bindings.h"
 #include "blend_index.h"
-#include "errors.h"
 #include "isa.h"
 #include "numpy_arrays.h"
 #include "open_file.h"

@@ -103,8 +103,8 @@ class Windows {
       }
       const int64_t num_near = GatherNear();
       const BlendLanes near = near_.First(num_near);
-      t = draw(near, sources, t, std::min(end, t + num_at_bound), rows,
-               &error);
+      const int64_t stop = std::min(end, t + num_at_bound);
+      while (t < stop) t = draw(near, sources, t, stop, rows, &error);
       for (int64_t i = 0; i < num_near; ++i) {
         all_.count[near.id[i]] = near.count[i];
       }
@@ -155,7 +155,9 @@ template <typename Id>
 void Draw(LaneArrays* all, Span<const int64_t> limits, int64_t size, Isa isa,
           const BlendRows<Id>& rows) {
   if (size == 0) return;
-  const BlendArgmax& argmax = GetBlendArgmax(isa);
+  // Two numbers are compared sooner outside of vectors.
+  const BlendArgmax& argmax =
+      GetBlendArgmax(limits.size <= 2 ? Isa::kScalar : isa);
   std::vector<int64_t> drawn(limits.size);
   const BlendSources sources = {drawn.data(), limits.data};
   if (limits.size > argmax.few) {

@@ -35,7 +35,7 @@ class Planner {
   void FindDocuments(int64_t count);
   int64_t DocumentAt(const Bounds& b, int64_t place) const;
   void Cut(const Bounds& bounds);
-  bool BeginsDocument(int64_t sequence) const;
+  bool GoesOn(int64_t previous, int64_t sequence) const;
 
   // The part that is common to all errors of an index.
   template <typename... Parts>
@@ -134,15 +134,24 @@ int64_t Planner::DocumentAt(const Bounds& b, int64_t place) const {
   return sequence;
 }
 
-bool Planner::BeginsDocument(int64_t sequence) const {
+// Whether a sequence goes on with the document of another, which may have
+// empty sequences between the two.
+bool Planner::GoesOn(int64_t previous, int64_t sequence) const {
+  if (sequence <= previous) return false;
+  const int64_t next = previous + 1;
+  if (next < sequence && file_.Length(next) != 0) return false;
   const int64_t size = file_.num_document_indices;
   // Near where it stands if documents have about as many sequences each.
   const int64_t guess = static_cast<int64_t>(
       static_cast<double>(sequence) * static_cast<double>(size) /
       static_cast<double>(file_.num_sequences));
-  const int64_t found = FindFirstAtLeast(file_.document_indices, 0, size,
-                                         sequence, guess);
-  return found < size && file_.DocumentIndex(found) == sequence;
+  const int64_t found =
+      FindFirstAtLeast(file_.document_indices, 0, size, next, guess);
+  if (found < size && file_.DocumentIndex(found) <= sequence) return false;
+  for (int64_t between = next + 1; between < sequence; ++between) {
+    if (file_.Length(between) != 0) return false;
+  }
+  return true;
 }
 
 void Planner::Cut(const Bounds& b) {
@@ -173,8 +182,7 @@ void Planner::Cut(const Bounds& b) {
     out_.sequence.push_back(sequence);
     out_.offset.push_back(begin);
     out_.length.push_back(static_cast<int32_t>(take));
-    out_.boundary.push_back(previous < 0 || sequence != previous + 1 ||
-                            BeginsDocument(sequence));
+    out_.boundary.push_back(previous < 0 || !GoesOn(previous, sequence));
     previous = sequence;
   }
   const bool may_be_short = b.sample == num_samples_ - 1;

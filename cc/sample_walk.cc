@@ -1,6 +1,9 @@
 #include "sample_walk.h"
 
 #include <algorithm>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "clones.h"
 #include "errors.h"
@@ -35,6 +38,56 @@ int64_t Largest(const uint8_t* values, int64_t size) {
                place, "]); a document has 0 tokens or more.");
 }
 
+// The lengths of documents [begin, end) of the index, one after another. In
+// shuffled order each is a cache miss, so they are asked for some steps ahead,
+// and several threads wait for them at once. A document that does not exist
+// becomes -1.
+template <typename Id, typename Length>
+void GatherLengths(const SampleWalkConfig& c, int64_t begin, int64_t end,
+                   Length* out) {
+  constexpr int64_t kAhead = 32;
+  const uint8_t* const ids = c.document_index.data;
+  const auto known = static_cast<uint64_t>(c.lengths.size);
+  for (int64_t place = begin; place < end; ++place) {
+    if (place + kAhead < end) {
+      IntArray::PrefetchItem(c.lengths.data,
+                             LoadUnaligned<Id>(ids, place + kAhead),
+                             sizeof(Length));
+    }
+    const int64_t id = LoadUnaligned<Id>(ids, place);
+    *out++ = static_cast<uint64_t>(id) < known
+                 ? LoadUnaligned<Length>(c.lengths.data, id)
+                 : Length{-1};
+  }
+}
+
+// Calls work(begin, end) on parts of [0, size), one in this thread.
+template <typename Work>
+void InThreads(int64_t size, const Work& work) {
+  // More would wait for the same memory.
+  constexpr int64_t kMost = 4;
+  // Less than this is done before a thread has begun.
+  constexpr int64_t kLeast = int64_t{1} << 16;
+  const int64_t parts = std::clamp<int64_t>(
+      std::min<int64_t>(std::thread::hardware_concurrency(), size / kLeast), 1,
+      kMost);
+  std::vector<std::thread> others;
+  // From here on nothing but a thread's start may fail.
+  others.reserve(kMost);
+  int64_t begin = 0;
+  for (int64_t part = 1; part < parts; ++part) {
+    const int64_t end = size * part / parts;
+    try {
+      others.emplace_back(work, begin, end);
+    } catch (const std::system_error&) {
+      break;  // no more threads to be had: the rest is done here
+    }
+    begin = end;
+  }
+  work(begin, size);
+  for (std::thread& other : others) other.join();
+}
+
 template <typename Id, typename Length, typename Out>
 class Walk {
  public:
@@ -44,21 +97,22 @@ class Walk {
         end_(static_cast<uint64_t>(config.seq_length + config.extra)) {}
 
   void Run() {
-    // Documents in shuffled order are a cache miss each: their lengths are
-    // asked for so many steps ahead.
-    constexpr int64_t kAhead = 32;
+    // Small enough for a cache, large enough to be worth the threads.
+    constexpr int64_t kBlock = int64_t{1} << 20;
     const int64_t size = config_.document_index.size;
     *out_++ = 0;
     *out_++ = 0;
     if (config_.num_samples == 0) return;
-    int64_t place = 0;
-    for (; place + kAhead < size; ++place) {
-      IntArray::PrefetchItem(config_.lengths.data, IdAt(place + kAhead),
-                             sizeof(Length));
-      if (Step(place)) return;
-    }
-    for (; place < size; ++place) {
-      if (Step(place)) return;
+    std::vector<Length> lengths(std::min(kBlock, size));
+    for (int64_t first = 0; first < size; first += kBlock) {
+      const int64_t count = std::min(kBlock, size - first);
+      InThreads(count, [&](int64_t begin, int64_t end) {
+        GatherLengths<Id>(config_, first + begin, first + end,
+                          lengths.data() + begin);
+      });
+      for (int64_t i = 0; i < count; ++i) {
+        if (Step(first + i, lengths[i])) return;
+      }
     }
     EndShort();
   }
@@ -69,13 +123,7 @@ class Walk {
   }
 
   // Lays one document behind those before it; whether all samples are done.
-  bool Step(int64_t place) {
-    const int64_t id = IdAt(place);
-    if (static_cast<uint64_t>(id) >=
-        static_cast<uint64_t>(config_.lengths.size)) {
-      ThrowBadDocument(config_, place);
-    }
-    const int64_t length = LoadUnaligned<Length>(config_.lengths.data, id);
+  bool Step(int64_t place, int64_t length) {
     if (length < 0) ThrowBadDocument(config_, place);
     const uint64_t after = begin_ + static_cast<uint64_t>(length);
     while (end_ <= after) {

@@ -5,14 +5,18 @@ Command to run:
 python launch/train.py --config=configs/megatron.py --workdir=/tmp/megatron
 
 In the order of a Megatron-LM run with --seed 1234 --split 99,1,0
---train-samples 1000000 --seq-length 4096, from its consumed sample N on:
+--train-samples 1000000 --seq-length 4096 --global-batch-size 256 --eval-iters
+10 --eval-interval 1000, for STEPS steps from its consumed sample N on:
 
-  --config=configs/megatron.py:seq_length=4096 --config.prepare=none \
+  --config=configs/megatron.py:seq_length=4096 --workdir=/runs/1 \
+  --config.prepare=none \
   --config.dataset.data_path=/data/corpus_text_document \
   --config.model_assets.tokenizer.pretrained_model_name_or_path=/data/tok \
   --config.dataset.data_config.split=99,1,0 --config.training.seed=1234 \
   --config.training.train_samples=1000000 \
-  --config.dataloader.consumed_samples=N
+  --config.training.train_iters=STEPS --config.dataloader.consumed_samples=N \
+  --config.training.global_batch_size=256 --config.training.eval_iters=10 \
+  --config.training.eval_interval=1000
 
 docs/megatron.md says what is equal to Megatron and what is not.
 """

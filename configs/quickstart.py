@@ -6,8 +6,8 @@ python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain
 
 The first run makes its own data in {workdir}/data, a tokenizer, two pairs of
 token files and a pre-cut one that indexed_precut.py reads; the next finds them
-there. `--config=configs/quickstart.py:
-runlocal` takes three steps, on one device if there is no more.
+there. `--config=configs/quickstart.py:runlocal` takes three steps, on one
+device if there is no more.
 """
 
 import ml_collections as mlc

@@ -211,8 +211,8 @@ def blend_index(
     more than 32,767.
 
   Raises:
-    ValueError: for no weights, one that is not finite or not above 0, naming its
-      source, a negative size, or an HPGRAIN_ISA that `isa` refuses.
+    ValueError: for no weights, one that is not finite or not above 0 (naming
+      its source), a negative size, or an HPGRAIN_ISA that `isa` refuses.
     MemoryError: where the arrays do not fit.
   """
 

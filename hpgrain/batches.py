@@ -114,7 +114,9 @@ class BatchSpec:
     options: how fields are made.
     first_row: the row a fresh iterator begins with.
     end_row: the first row there is none of; None = endless.
-    epochs: how many of the samples' epochs end there; None = not said so.
+    epochs: how many of the samples' epochs end there.
+    asked_only: whether rows end with those that Megatron's order was asked
+      for, of the few more that its index has.
     pad_last: whether rows left at the end fill a last batch with padding;
       otherwise they are dropped.
   """
@@ -125,16 +127,31 @@ class BatchSpec:
   first_row: int = 0
   end_row: int | None = None
   epochs: int | None = None
+  asked_only: bool = False
   pad_last: bool = False
 
   def with_num_samples(self, num_samples: int | None) -> "BatchSpec":
     """Returns the same batches of rows in Megatron's order for so many."""
     samples: Any = self.samples
     samples = samples.with_num_samples(num_samples)
-    end_row = self.end_row
-    if self.epochs is not None:
-      end_row = samples.num_rows(self.epochs)
+    end_row = find_end(samples, epochs=self.epochs, asked_only=self.asked_only)
     return dataclasses.replace(self, samples=samples, end_row=end_row)
+
+
+def find_end(
+  samples: Any, *, epochs: int | None, asked_only: bool
+) -> int | None:
+  """Returns the first row there is none of; None = endless.
+
+  Args:
+    samples: the rows.
+    epochs: how many of their epochs there are; None = for ever.
+    asked_only: see `BatchSpec`.
+  """
+  if epochs is None:
+    return None
+  rows = samples.num_rows(epochs)
+  return min(rows, samples.num_samples) if asked_only else rows
 
 
 class _BatchIterator(grain.DatasetIterator):

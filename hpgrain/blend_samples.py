@@ -15,7 +15,8 @@ import numpy as np
 from hpgrain import _kernels
 from hpgrain.arguments import row_numbers
 from hpgrain.megatron_blend import MegatronMix
-from hpgrain.mixes import Mix, Pattern, SimpleMix, StableMix
+from hpgrain.mixes import Mix, Pattern, plain_mix
+from hpgrain.order import grouped
 from hpgrain.precut import PrecutSamples
 from hpgrain.records import DATASET_ID, RowPlans, Segments
 from hpgrain.samples import GPTSamples
@@ -53,27 +54,14 @@ class BlendSamples(grain.MapDataset):
     super().__init__()
     if not members:
       raise ValueError("A blend needs at least one source, got none.")
-    if simple_blend not in ("no", "inter", "intra"):
-      raise ValueError(
-        f'simple_blend must be "no", "inter" or "intra", got {simple_blend!r}.'
-      )
-    if weights is not None:
-      if simple_blend != "no":
-        raise ValueError(
-          f"simple_blend={simple_blend!r} takes every row of every source and"
-          f" knows no weights, got weights {list(weights)}. Leave them out, or"
-          ' set simple_blend="no".'
-        )
-      if len(weights) != len(members):
+    if mix is None:
+      mix = plain_mix(weights, simple_blend)
+      if weights is not None and len(weights) != len(members):
         raise ValueError(
           f"A blend needs one weight a source, got {len(weights)} weights for"
           f" {len(members)} sources."
         )
     self._given = tuple(members)
-    if mix is None:
-      mix = StableMix(weights)
-      if simple_blend != "no":
-        mix = SimpleMix(simple_blend)
     self._mix: Mix = mix
 
   @functools.cached_property
@@ -238,9 +226,8 @@ class BlendSamples(grain.MapDataset):
     source, k = self._pattern.locate(rows)
     members = self.members
     parts = []
-    for i in np.unique(source):
-      chosen = np.flatnonzero(source == i)
-      plan = members[i].plan_rows(k[chosen], source=int(i))
+    for i, chosen in grouped(source):
+      plan = members[i].plan_rows(k[chosen], source=i)
       parts.append((chosen, _as_tuple(plan)))
     if len(parts) == 1:
       return RowPlans(*parts[0][1])

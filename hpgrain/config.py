@@ -2,6 +2,7 @@
 
   base_config()     every key with its default; a config file sets what differs
   parse_arg(arg)    the part after the colon of --config=configs/X.py:seed=1
+  with_workdir      the same tree, {workdir} replaced in every path, checked
   check(config)     the same tree, completed, checked and frozen
 
 `docs/config.md` is the table of all keys.
@@ -24,7 +25,7 @@ from hpgrain.config_schema import (
   Key,
 )
 from hpgrain.config_values import check_value
-from hpgrain.data_paths import read_entries
+from hpgrain.data_paths import WORKDIR, read_entries
 from hpgrain.nearest import did_you_mean, nearest
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
@@ -81,6 +82,31 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
     "dataloader.sampler_type": config_rules.sampler_type(checked),
   }
   return mlc.FrozenConfigDict(_nest(values | completed))
+
+
+def with_workdir(config: mlc.ConfigDict, workdir: str | None) -> mlc.ConfigDict:
+  """Returns the checked config, with {workdir} replaced in every path.
+
+  Raises:
+    ValueError: for a config that is not right, or needs a workdir and has
+      none.
+  """
+
+  def replace(value: Any) -> Any:
+    if isinstance(value, str) and WORKDIR in value:
+      if workdir is None:
+        raise ValueError(
+          f"The config has files in the run's folder ({value}): give the run's"
+          " --workdir=DIR."
+        )
+      return value.replace(WORKDIR, workdir)
+    if isinstance(value, (list, tuple)):
+      return type(value)(map(replace, value))
+    if isinstance(value, (dict, mlc.ConfigDict)):
+      return {key: replace(value[key]) for key in value}
+    return value
+
+  return check(mlc.ConfigDict(replace(config)))
 
 
 def _leaves(

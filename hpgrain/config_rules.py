@@ -87,7 +87,8 @@ def _check_training(config: mlc.ConfigDict) -> None:
         " rows that another began, and with order='megatron' those depend on"
         " how many that run asked for. Say it in training.train_samples"
         " (Megatron-LM's --train-samples, or --train-iters x"
-        " --global-batch-size)."
+        " --global-batch-size). To resume a run of your own, set"
+        " consumed_samples to 0: its checkpoint knows the row."
       )
     return
   if order != "megatron":
@@ -96,19 +97,23 @@ def _check_training(config: mlc.ConfigDict) -> None:
       f" depend on the run's length with dataset.data_config.order={order!r}."
       " Leave it unset and say training.train_iters."
     )
-  rows = training.train_iters * training.global_batch_size
-  if consumed + rows > training.train_samples:
-    most = (training.train_samples - consumed) // training.global_batch_size
+  if consumed >= training.train_samples:
     raise ValueError(
-      f"training.train_iters x global_batch_size is {rows} rows from row"
-      f" {consumed} on, past training.train_samples={training.train_samples},"
-      " which order 'megatron' is made for. Lower train_iters to"
-      f" {max(most, 0)}, or start a run with more train_samples."
+      f"dataloader.consumed_samples={consumed} leaves none of the"
+      f" training.train_samples={training.train_samples} rows that order"
+      " 'megatron' is made for. Is one of the two wrong?"
     )
 
 
 def _check_order(config: mlc.ConfigDict) -> None:
   data, dataloader = config.dataset.data_config, config.dataloader
+  if data.order == "megatron" and dataloader.data_rearrange_map is not None:
+    if config.training.train_samples is None:
+      raise ValueError(
+        "dataloader.data_rearrange_map names rows of an index, and with"
+        " order='megatron' how many there are depends on how many are asked"
+        " for. Say it in training.train_samples."
+      )
   if data.order != "stable":
     for name in ("mock_data", "is_dataset_from_mr"):
       if data[name]:

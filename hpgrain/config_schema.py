@@ -67,7 +67,7 @@ KEYS: tuple[Key, ...] = (
     Key("train_samples", int, None,
         "Rows that order `megatron` is made for; unset: train_iters batches,"
         " fixed at the first start.",
-        minimum=1),
+        minimum=1, maximum=2**62),
     Key("eval_iters", int, 10,
         "Most batches of one evaluation; 0 turns evaluation off.", minimum=0),
     Key("eval_interval", int, 0,
@@ -134,7 +134,7 @@ KEYS: tuple[Key, ...] = (
         "Drop the tail of valid and test that does not fill a row."),
     Key("create_ltor_fields_in_dataloader", bool, False,
         "Masks as Megatron's loader makes them: documents end at eod_id, and"
-        " model_inputs has attention_mask, True where masked."),
+        " the loader's model_inputs has attention_mask, True where masked."),
     Key("data_cache_path", str, None,
         "Folder of index caches, for orders with an index; unset: in memory."),
     Key("data_index_cache", bool, None,

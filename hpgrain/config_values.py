@@ -24,6 +24,11 @@ def check_value(key: Key, value: Any) -> Any:
       return meant
   if key.kind in (tuple, ROW_MAP) and isinstance(value, (list, np.ndarray)):
     value = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+  if key.default is None and key.kind is str and value == "None":
+    raise ValueError(
+      f"{key.name} is the text 'None'. A flag cannot unset it: leave the flag"
+      " out where a key is to stay unset, or set it to None in the config file."
+    )
   if not _is_of_kind(value, key.kind):
     raise ValueError(f"{key.name} must be {describe(key)}, got {value!r}.")
   if value in key.refused:

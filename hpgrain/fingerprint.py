@@ -34,6 +34,9 @@ _PART_OF = {
   "split_index": "split",
 }
 
+# What sets them, where it has another name.
+_KEYS = {"num_samples": "num_samples (training.train_samples)"}
+
 _ADVICE = {
   "data": "the corpora or their names",
   "weights": "the blend",
@@ -113,7 +116,7 @@ def check(
       for key in sorted(was.keys() | now_is.keys()):
         if was.get(key) != now_is.get(key):
           line += (
-            f"\n    {key}: saved {_short(was.get(key))}, now"
+            f"\n    {_KEYS.get(key, key)}: saved {_short(was.get(key))}, now"
             f" {_short(now_is.get(key))}"
           )
     lines.append(line)

@@ -107,19 +107,21 @@ class IndexCache:
     entry = index_cache_file.describe(kind, key=key, arrays=arrays)
     with self._turn(entry.name):
       found, path, built = self._find_or_build(entry, build)
-    event = CacheEvent(
-      kind, path, built, time.monotonic() - start, entry.num_bytes
+    self._note(
+      CacheEvent(kind, path, built, time.monotonic() - start, entry.num_bytes)
     )
+    return found
+
+  def _note(self, event: CacheEvent) -> None:
     self.events.append(event)
     _log.info(
       "Index %s: %s in %.3f s, %.1f MB, %s",
-      kind,
-      "built" if built else "loaded",
+      event.kind,
+      "built" if event.built else "loaded",
       event.seconds,
       event.num_bytes / 1e6,
-      "in memory" if path is None else path,
+      "in memory" if event.path is None else event.path,
     )
-    return found
 
   def _find_or_build(
     self, entry: Entry, build: Callable[[], Mapping[str, np.ndarray]]
@@ -171,8 +173,8 @@ class IndexCache:
   def _report(self, error: OSError) -> None:
     what = error.strerror or str(error)
     where = error.filename2 or error.filename
-    text = f"{what}: {where}" if where else what
-    # The same text each time, so that one is logged a folder.
+    cause = f"{what}: {where}" if where else what
+    # The same cause each time, so that one is logged a folder.
     log_once(
       _log,
       logging.WARNING,
@@ -181,7 +183,7 @@ class IndexCache:
       " Make room there or take the right to write, name another folder in"
       " data_cache_path, or leave it unset to build in memory silently.",
       self.folder,
-      _failures.setdefault(self.folder, text),
+      _failures.setdefault(self.folder, cause),
     )
 
 
@@ -213,7 +215,7 @@ def _as_folder(folder: str) -> Path:
       " one in data_cache_path, or leave it unset: indices are then built in"
       " memory."
     )
-  if not folder.strip():
+  if not folder.strip() or "\0" in folder:
     raise ValueError(
       f"The index cache needs the name of a folder, got {folder!r}. Name one"
       " in data_cache_path, or leave it unset (None) to build in memory."

@@ -29,7 +29,7 @@ from hpgrain.lazy import LazySamples
 from hpgrain.log import log_once
 from hpgrain.manifest import Manifest, read_manifest
 from hpgrain.megatron_blend import MegatronMix
-from hpgrain.mixes import Mix, SimpleMix, StableMix
+from hpgrain.mixes import Mix, plain_mix
 from hpgrain.mock import MockSamples
 from hpgrain.source_opener import SourceOpener
 from hpgrain.sources.indexed import set_max_open_files
@@ -206,7 +206,12 @@ def _shares(options: DatasetOptions) -> list[_Share | None]:
 
 def _specs(path: Any, key: str, options: DatasetOptions) -> list[SourceSpec]:
   specs = parse_data_path(path, key=key)
-  unweighted = read_entries(path, key=key)[0].weight is None
+  weight = read_entries(path, key=key)[0].weight
+  if len(specs) == 1 and options.order == "megatron" and key == "data_path":
+    # Megatron blends a single source that has a weight, and so asks it for
+    # more rows, which gives others.
+    return [dataclasses.replace(specs[0], weight=weight)]
+  unweighted = weight is None
   if options.simple_blend != "no" and unweighted:
     # A folder's files all weigh 1; nobody gave them weights to refuse.
     return [dataclasses.replace(spec, weight=None) for spec in specs]
@@ -232,7 +237,7 @@ def _build_split(
   weights = [spec.weight for spec in share.specs]
   mix = None
   sizes: list[int | None] = [num_samples]
-  if len(share.specs) > 1:
+  if len(share.specs) > 1 or weights[0] is not None:
     mix = _mix(
       None if None in weights else weights,
       num_samples,
@@ -274,12 +279,4 @@ def _mix(
     return MegatronMix(
       weights, num_samples, cache=opener.cache, repeats=repeats
     )
-  if options.simple_blend == "no":
-    return StableMix(weights)
-  if weights is not None:
-    raise ValueError(
-      f"simple_blend={options.simple_blend!r} takes every row of every source"
-      f" and knows no weights, got weights {weights}. Leave them out, or set"
-      ' simple_blend="no".'
-    )
-  return SimpleMix(str(options.simple_blend))
+  return plain_mix(weights, str(options.simple_blend))

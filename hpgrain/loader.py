@@ -43,7 +43,7 @@ class Loader(grain.IterDataset):
       attention: which masks `model_inputs` adds; default none.
       asked_rows: rows the run asks for, in an order that depends on how many
         and leaves it to the first start: a restored state says for how many
-        that was. None: nothing is left open.
+        that was, and fewer are refused. None: nothing is left open.
     """
     super().__init__()
     if prefetch < 0:
@@ -96,14 +96,17 @@ class Loader(grain.IterDataset):
 
   def epochs(self, rows: int) -> dict[str, float]:
     """Returns how often each source was read in the first `rows` rows."""
-    samples = self.spec.samples
-    counts = samples.rows_per_source(rows)
-    members = getattr(samples, "members", (samples,))
-    return {
-      source.name: float(count) / member.rows_per_pass
-      for source, member, count in zip(samples.sources, members, counts)
-      if member.rows_per_pass
-    }
+    return _epochs(self.spec.samples, rows)
+
+
+def _epochs(samples: Any, rows: int) -> dict[str, float]:
+  counts = samples.rows_per_source(rows)
+  members = getattr(samples, "members", (samples,))
+  return {
+    source.name: float(count) / member.rows_per_pass
+    for source, member, count in zip(samples.sources, members, counts)
+    if member.rows_per_pass
+  }
 
 
 def _batches(spec: BatchSpec, prefetch: int) -> grain.DatasetIterator:
@@ -181,6 +184,19 @@ class LoaderIterator(grain.DatasetIterator):
   def rows(self) -> int:
     """Global rows handed out so far, padding rows not counted."""
     return self._parent.get_state()["rows"]
+
+  @property
+  def spec(self) -> BatchSpec:
+    """What makes the batches, as a restored state has it."""
+    return self._spec
+
+  def epochs(self, rows: int) -> dict[str, float]:
+    """Returns how often each source was read in the first `rows` rows.
+
+    As `Loader.epochs`, of the rows that this iterator reads: a restored state
+    may say for how many rows Megatron's order was made.
+    """
+    return _epochs(self._spec.samples, rows)
 
   def stats(self) -> dict[str, float]:
     """Returns counts since the iterator was made, times in seconds.
@@ -261,9 +277,9 @@ class LoaderIterator(grain.DatasetIterator):
       raise ValueError(
         f"This run was started for {saved} rows, and {self._asked_rows} are"
         ' asked for now. order="megatron" depends on how many are asked for,'
-        " so it cannot be made longer: lower training.train_iters, or begin a"
-        ' new run with a larger training.train_samples. order="stable"'
-        " knows no end."
+        " so it cannot be made longer: lower training.train_iters, or set"
+        f" training.train_samples={saved} to end with those rows, or begin a"
+        ' new run with more of them. order="stable" knows no end.'
       )
     if saved == self._num_samples:
       return

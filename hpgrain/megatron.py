@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hpgrain import _kernels
-from hpgrain.arguments import integer
+from hpgrain.arguments import MAX_ROW, integer
 
 # Below this part of an epoch's samples, the last epoch is shuffled by itself.
 _LAST_EPOCH_SHARE = 0.80
@@ -118,6 +118,12 @@ def shuffle(array: np.ndarray, random_state: np.random.RandomState) -> None:
   Raises:
     ValueError: for another array, or another generator.
   """
+  masked = isinstance(array, np.ma.MaskedArray)
+  if masked or not isinstance(array, np.ndarray):
+    raise ValueError(
+      f"shuffle works in place on a NumPy array, got {type(array).__name__}."
+      " Convert it first: numpy.array(values)."
+    )
   if not isinstance(random_state, np.random.RandomState):
     raise ValueError(
       "shuffle takes a numpy.random.RandomState, got"
@@ -258,9 +264,12 @@ def sample_index(
     ValueError: for numbers below what they count, a sequence there is none
       of, or fewer tokens than the numbers promise.
   """
-  seq_length = integer("seq_length", seq_length, minimum=1)
-  num_epochs = integer("num_epochs", num_epochs, minimum=1)
-  tokens = integer("tokens_per_epoch", tokens_per_epoch, minimum=0)
+  most = MAX_ROW
+  seq_length = integer("seq_length", seq_length, minimum=1, maximum=most)
+  num_epochs = integer("num_epochs", num_epochs, minimum=1, maximum=most)
+  tokens = integer(
+    "tokens_per_epoch", tokens_per_epoch, minimum=0, maximum=most
+  )
   extra = int(add_extra_token)
   num_samples = num_samples_in(
     num_epochs * tokens,
@@ -268,9 +277,24 @@ def sample_index(
     extra=extra,
     drop_last=drop_last,
   )
-  return _kernels.sample_index(
-    lengths, document_index, seq_length, extra, num_samples
-  )
+  if num_samples > most:
+    raise ValueError(
+      f"num_epochs={num_epochs} times tokens_per_epoch={tokens} promises"
+      f" {num_samples} samples, more than 2^62."
+    )
+  try:
+    return _kernels.sample_index(
+      np.asarray(lengths),
+      np.asarray(document_index),
+      seq_length,
+      extra,
+      num_samples,
+    )
+  except ValueError as error:
+    raise ValueError(
+      f"{str(error).rstrip('.')}. (num_epochs={num_epochs} times"
+      f" tokens_per_epoch={tokens} promises {num_samples} samples.)"
+    ) from error
 
 
 def stages(

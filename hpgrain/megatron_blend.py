@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hpgrain import _kernels
-from hpgrain.arguments import integer, row_numbers
+from hpgrain.arguments import MAX_ROW, integer, row_numbers
 from hpgrain.blend import Repeated, check_weights
 from hpgrain.index_cache import IndexCache
 
@@ -49,7 +49,8 @@ def blend_index(
   """
   check_weights(weights)
   return _kernels.blend_index(
-    np.asarray(weights, np.float64), integer("size", size, minimum=0)
+    np.asarray(weights, np.float64),
+    integer("size", size, minimum=0, maximum=MAX_ROW),
   )
 
 
@@ -71,14 +72,31 @@ def exhaustive_blend_index(
   """
   if len(sizes) == 0:
     raise ValueError("A blend needs at least one source, got no sizes.")
-  numbers = [integer("a source's size", size, minimum=0) for size in sizes]
+  numbers = [
+    integer("a source's size", size, minimum=0, maximum=MAX_ROW)
+    for size in sizes
+  ]
   return _kernels.exhaustive_blend_index(np.array(numbers, np.int64))
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
-  """Divides weights by their sum, with NumPy's rounding of that sum."""
+  """Divides weights by their sum, with NumPy's rounding of that sum.
+
+  Raises:
+    ValueError: if the sum is beyond float64, or a share below it.
+  """
   array = np.array(weights, np.float64)
-  return (array / np.sum(array)).tolist()
+  with np.errstate(over="ignore", invalid="ignore"):
+    shares = array / np.sum(array)
+  wrong = np.flatnonzero(~(shares > 0))
+  if len(wrong):
+    raise ValueError(
+      f"Blend weights are too far apart for float64: source {wrong[0]} has"
+      f" {weights[wrong[0]]!r}, and its share of the sum would be"
+      f" {shares[wrong[0]]}. Only their proportions matter: scale them, or"
+      " leave a source out."
+    )
+  return shares.tolist()
 
 
 def target_sizes(weights: Sequence[float], num_samples: int) -> list[int]:

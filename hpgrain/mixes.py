@@ -56,6 +56,30 @@ class Mix(Protocol):
     ...
 
 
+def plain_mix(
+  weights: Sequence[float] | None, simple_blend: str
+) -> "StableMix | SimpleMix":
+  """Returns the mix that `simple_blend` names.
+
+  Raises:
+    ValueError: for an unknown name, an illegal weight, or weights with
+      "inter" or "intra".
+  """
+  if simple_blend not in ("no", "inter", "intra"):
+    raise ValueError(
+      f'simple_blend must be "no", "inter" or "intra", got {simple_blend!r}.'
+    )
+  if simple_blend == "no":
+    return StableMix(weights)
+  if weights is not None:
+    raise ValueError(
+      f"simple_blend={simple_blend!r} takes every row of every source and"
+      f" knows no weights, got weights {list(weights)}. Leave them out, or"
+      ' set simple_blend="no".'
+    )
+  return SimpleMix(simple_blend)
+
+
 class StableMix:
   """By weights; without, every row of every source once an epoch."""
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
 from hpgrain.batch import AttentionOptions, FieldOptions
-from hpgrain.batches import BatchSpec
+from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
 from hpgrain.loader import Loader
 from hpgrain.rearrange_map import load_rearrange_map
@@ -126,6 +126,10 @@ def dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
   }
 
 
+def _is_megatron(config: mlc.ConfigDict) -> bool:
+  return config.dataset.data_config.order == "megatron"
+
+
 def _asked_rows(config: mlc.ConfigDict) -> int:
   """Returns how many rows of train the run asks for."""
   training = config.training
@@ -138,7 +142,7 @@ def _num_samples(config: mlc.ConfigDict) -> tuple[int, int, int] | None:
   Every evaluation, and one at the end, is counted in for valid. None for
   orders that do not depend on it.
   """
-  if config.dataset.data_config.order != "megatron":
+  if not _is_megatron(config):
     return None
   training = config.training
   train = training.train_samples or _asked_rows(config)
@@ -187,6 +191,9 @@ def _with_rows(
   """
   if samples is None or len(samples):
     return samples
+  if getattr(samples, "num_samples", None) == 0:
+    # No evaluation, so no row was asked for.
+    return None
   if name == "train" or (name == "valid" and eval_iters):
     # Planning a row says what is missing.
     samples.plan(0)
@@ -202,7 +209,7 @@ def _with_rows(
 def _sampler(config: mlc.ConfigDict, samples: Any) -> Any:
   """Returns train's rows in the order the sampler reads them."""
   dataloader = config.dataloader
-  megatron = config.dataset.data_config.order == "megatron"
+  megatron = _is_megatron(config)
   order_map = None
   if dataloader.data_rearrange_map is not None:
     order_map = load_rearrange_map(dataloader.data_rearrange_map)
@@ -224,11 +231,13 @@ def _open_rows(config: mlc.ConfigDict) -> int | None:
 
   The first start then decides, and its state says so to those that follow.
   """
-  if config.dataset.data_config.order != "megatron":
+  if not _is_megatron(config):
     return None
   if config.training.train_samples is not None:
     return None
-  return _asked_rows(config)
+  # Cycles of an index never end, so no number of rows is too many.
+  cyclic = config.dataloader.sampler_type == "cyclic"
+  return 0 if cyclic else _asked_rows(config)
 
 
 def _batch_spec(
@@ -247,15 +256,39 @@ def _batch_spec(
   if epochs is not None:
     _report_end(samples, name, epochs)
   end_of_data = dataloader.end_of_data or ("drop" if train else "pad")
+  # An index may have more rows than were asked for; a map names any of them.
+  asked_only = (
+    train
+    and _is_megatron(config)
+    and dataloader.sampler_type == "single"
+    and dataloader.data_rearrange_map is None
+  )
+  end_row = find_end(samples, epochs=epochs, asked_only=asked_only)
+  if asked_only:
+    _say_where_rows_end(config, end_row)
   return BatchSpec(
     samples=samples,
     layout=layout,
     options=options,
     first_row=dataloader.consumed_samples if train else 0,
-    end_row=None if epochs is None else samples.num_rows(epochs),
+    end_row=end_row,
     epochs=epochs,
+    asked_only=asked_only,
     pad_last=end_of_data == "pad",
   )
+
+
+def _say_where_rows_end(config: mlc.ConfigDict, end_row: int | None) -> None:
+  wanted = config.dataloader.consumed_samples + _asked_rows(config)
+  if end_row is not None and wanted > end_row:
+    _log.warning(
+      "train: train_iters x global_batch_size asks for rows up to %d, but"
+      " order='megatron' has %d (training.train_samples=%s): the data ends"
+      " there.",
+      wanted,
+      end_row,
+      config.training.train_samples,
+    )
 
 
 def _report_end(samples: Any, name: str, epochs: int) -> None:

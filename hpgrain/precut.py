@@ -21,7 +21,7 @@ from hpgrain.buckets import Buckets
 from hpgrain.corpus import Corpus, choose_split
 from hpgrain.eod_segments import eod_segments
 from hpgrain.ltor import LtorOptions
-from hpgrain.order import permutation_key, permute
+from hpgrain.order import grouped, permutation_key, permute
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.splits import parse_split
@@ -202,9 +202,8 @@ class PrecutSamples(grain.MapDataset):
     if self.buckets is not None:
       _, records = self.buckets.map(rows)
     elif self._shuffle:
-      for epoch in np.unique(epochs):
-        chosen = epochs == epoch
-        key = permutation_key(self._seed, self.corpus.name, int(epoch))
+      for epoch, chosen in grouped(epochs):
+        key = permutation_key(self._seed, self.corpus.name, epoch)
         records[chosen] = permute(records[chosen], self.rows_per_epoch, key=key)
     num = len(rows)
     return RowPlans(

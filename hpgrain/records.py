@@ -37,6 +37,9 @@ BATCH_DTYPES = {
   LOSS_MASK: np.float32,
 }
 
+# The arrays of `RowPlans` in the order of its attributes, as kernels give them.
+PlanTuple = tuple[np.ndarray, ...]
+
 
 @dataclasses.dataclass(frozen=True)
 class RowPlans:

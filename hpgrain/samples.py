@@ -3,8 +3,8 @@
 Which pieces of which documents make row i is the order's matter:
 
   stable     cuts of the documents as they are stored    (stable_order)
-  documents  cuts of the documents, permuted each epoch  (document_orders)
-  megatron   as Megatron-core has it, for so many rows   (document_orders)
+  documents  cuts of the documents, permuted each epoch  (documents_order)
+  megatron   as Megatron-core has it, for so many rows   (megatron_order)
 
 What is the same for all of them is here: opening, reading, fields.
 """
@@ -20,10 +20,11 @@ from hpgrain import gather, ltor
 from hpgrain.arguments import integer, kernel_rows
 from hpgrain.buckets import Buckets
 from hpgrain.corpus import Corpus, too_small
-from hpgrain.document_orders import DocumentsOrder, MegatronOrder
+from hpgrain.documents_order import DocumentsOrder
 from hpgrain.eod_segments import eod_segments
 from hpgrain.index_cache import IndexCache
 from hpgrain.ltor import LtorOptions
+from hpgrain.megatron_order import MegatronOrder
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.split_tokens import split_tokens
@@ -330,10 +331,12 @@ class GPTSamples(grain.MapDataset):
     try:
       return do()
     except ValueError as error:
-      raise ValueError(
-        f"{self.corpus.path}.idx: {str(error).rstrip('.')}. Pass"
-        " contiguous=False to read sequences that do not lie back to back, and"
-        " run `IndexedReader.verify` to see whether the file is damaged."
+      raise ValueError(f"{self.corpus.path}.idx: {error}") from error
+    except MemoryError as error:
+      raise MemoryError(
+        f"{self.corpus.path}: the index of order={self._kind!r} for"
+        f" num_samples={self.num_samples} (training.train_samples) has"
+        f" {self.rows_per_epoch} rows, which do not fit into memory: {error}"
       ) from error
 
   def read(

@@ -5,8 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from hpgrain import _kernels
 from hpgrain.corpus import Corpus, choose_split, span_tokens
 from hpgrain.index_cache import IndexCache
+
+# What to do about sequences that are not where they should be.
+APART = (
+  "Pass contiguous=False to read sequences that do not lie back to back, and"
+  " run `IndexedReader.verify` to see whether the file is damaged."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +65,37 @@ class SplitTokens:
       arrays={"starts": (np.dtype(np.int64), (count + 1,))},
       build=build,
     )["starts"]
+
+  def walk(
+    self,
+    document_index: np.ndarray,
+    *,
+    seq_length: int,
+    extra: int,
+    num_rows: int,
+  ) -> np.ndarray:
+    """Returns where each sample begins; see `megatron.sample_index`.
+
+    Args:
+      document_index: sequences in the order they are read, whole epochs.
+      seq_length: positions a sample.
+      extra: tokens a sample has beyond them.
+      num_rows: samples.
+
+    Raises:
+      ValueError: if the lengths of the sequences do not add up to what their
+        pointers say.
+    """
+    lengths = self.corpus.reader.lengths
+    found = int(lengths[self.first : self.last].sum(dtype=np.int64))
+    if found != self.num_tokens:
+      raise ValueError(
+        f"the lengths of its sequences add up to {found} tokens, their"
+        f" pointers to {self.num_tokens}. {APART}"
+      )
+    return _kernels.sample_index(
+      lengths, document_index, seq_length, extra, num_rows
+    )
 
 
 def split_tokens(

@@ -17,10 +17,10 @@ import numpy as np
 
 from hpgrain import _kernels
 from hpgrain.index_cache import IndexCache
+from hpgrain.megatron import num_samples_in
 from hpgrain.order import permutation_key
-from hpgrain.split_tokens import SplitTokens
-
-PlanTuple = tuple[np.ndarray, ...]
+from hpgrain.records import PlanTuple
+from hpgrain.split_tokens import APART, SplitTokens
 
 
 class StableOrder:
@@ -52,9 +52,11 @@ class StableOrder:
     self._seq_length, self._extra = seq_length, extra
     self._seed, self._drop_last, self._shuffle = seed, drop_last, shuffle
     self._cache = cache
-    cuts = max(tokens.num_tokens - extra, 0)
-    self.rows_per_epoch = (
-      cuts // seq_length if drop_last else -(-cuts // seq_length)
+    self.rows_per_epoch = num_samples_in(
+      tokens.num_tokens,
+      seq_length=seq_length,
+      extra=extra,
+      drop_last=drop_last,
     )
 
   def __getstate__(self) -> dict[str, Any]:
@@ -83,9 +85,12 @@ class StableOrder:
       ValueError: for sequences that do not lie back to back.
     """
     file = self._tokens.corpus.token_file()
-    plan = self._rows.plan(file, rows, source)
-    if plan is None:
-      plan = self._rows.plan(file, rows, source, self._keys(rows))
+    try:
+      plan = self._rows.plan(file, rows, source)
+      if plan is None:
+        plan = self._rows.plan(file, rows, source, self._keys(rows))
+    except ValueError as error:
+      raise ValueError(f"{str(error).rstrip('.')}. {APART}") from error
     return plan
 
   def build_index(self, epochs: int) -> None:

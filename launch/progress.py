@@ -27,14 +27,11 @@ class Progress:
   Rates leave out the first step, which compiles, and what `paused` spends.
   """
 
-  def __init__(
-    self, path: Path, *, loader: Any, batches: Any, interval: int
-  ) -> None:
+  def __init__(self, path: Path, *, batches: Any, interval: int) -> None:
     """Opens the metrics file.
 
     Args:
       path: of the JSON lines that repeat the log's numbers in full.
-      loader: tells the epochs that a number of rows comes to.
       batches: its iterator; tells the rows used and the time waited.
       interval: steps between log lines.
     """
@@ -42,7 +39,7 @@ class Progress:
     self.loss = math.nan
     self.stop = False
     self._lines = jsonl.JsonLines(path)
-    self._loader, self._batches = loader, batches
+    self._batches = batches
     self._interval = interval
     self._pending: tuple[int, int, Mapping[str, jax.Array], str] | None = None
     self._first = True
@@ -131,7 +128,7 @@ class Progress:
       "rows": rows,
       "tokens_per_second": self._tokens / seconds,
       "wait_share": waited / seconds,
-      "epochs": dict(self._loader.epochs(rows)),
+      "epochs": dict(self._batches.epochs(rows)),
     }
     self._lines.append(line)
     epochs = ", ".join(f"{k} {v:.3f}" for k, v in line["epochs"].items())

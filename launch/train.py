@@ -16,7 +16,6 @@ python launch/train.py --config=configs/quickstart.py --workdir=/tmp/hpgrain \
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import machines
@@ -24,11 +23,11 @@ import run_folder
 import step_times
 import trainer
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 from progress import say
 
 from hpgrain import shard
-from hpgrain.config import check
+from hpgrain.config import with_workdir
 from hpgrain.tools import embedded_example
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -93,21 +92,6 @@ _PROFILE = flags.DEFINE_string(
 )
 
 
-def resolve(config: ConfigDict, workdir: str) -> ConfigDict:
-  """Returns the checked config, with {workdir} replaced in every path."""
-
-  def replace(value: Any) -> Any:
-    if isinstance(value, str):
-      return value.replace("{workdir}", workdir)
-    if isinstance(value, (list, tuple)):
-      return type(value)(map(replace, value))
-    if isinstance(value, (dict, ConfigDict)):
-      return {key: replace(value[key]) for key in value}
-    return value
-
-  return check(ConfigDict(replace(config)))
-
-
 def main(argv: Sequence[str]) -> None:
   """Connects, prepares, trains."""
   if len(argv) > 1:
@@ -116,7 +100,7 @@ def main(argv: Sequence[str]) -> None:
     # Orbax says a page of INFO a checkpoint; --verbosity=0 shows it.
     logging.set_verbosity(logging.WARNING)
   workdir = run_folder.resolve(_WORKDIR.value)
-  config = resolve(_CONFIG.value, str(workdir))
+  config = with_workdir(_CONFIG.value, str(workdir))
   times = step_times.StepTimes(_PROFILE.value) if _PROFILE.value else None
   machines.start(
     config.mesh,

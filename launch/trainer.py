@@ -83,7 +83,8 @@ def train(
       say(
         f"nothing left to do: {checkpoints.path(first)} is saved, and"
         f" training.train_iters is {config.training.train_iters}. Raise it to"
-        " go on, or start another run in another --workdir."
+        " go on (order='megatron' ends with the rows it was asked for at the"
+        " first start), or start another run in another --workdir."
       )
       return
     if first:
@@ -91,6 +92,8 @@ def train(
       state = checkpoints.restore_model(first, run.abstract)
     else:
       state = run.init()
+    # Now: a restored state may say which rows there are.
+    _say_shares(batches, config.training)
     _Loop(
       config.training,
       run=run,
@@ -105,6 +108,24 @@ def train(
   finally:
     batches.close()
   checkpoints.close()
+
+
+def _say_shares(batches: Any, training: ConfigDict) -> None:
+  """Says what the run reads of each source of a blend."""
+  spec = batches.spec
+  rows = training.train_iters * training.global_batch_size
+  if spec.end_row is not None:
+    rows = min(rows, spec.end_row)
+  counts = spec.samples.rows_per_source(rows)
+  if len(counts) < 2 or not rows:
+    return
+  epochs = batches.epochs(rows)
+  names = [source.name for source in spec.samples.sources]
+  shares = ", ".join(
+    f"{name} {count / rows:.1%} ({epochs.get(name, 0):.3f} epochs)"
+    for name, count in zip(names, counts)
+  )
+  say(f"of {rows} rows: {shares}")
 
 
 def model_shape(
@@ -180,7 +201,6 @@ class _Loop:
     self._times = times
     self._progress = progress.Progress(
       workdir / "metrics.jsonl",
-      loader=loaders.train,
       batches=batches,
       interval=training.log_interval,
     )

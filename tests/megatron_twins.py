@@ -132,10 +132,12 @@ def sample_pieces(
   pieces: list[Piece] = []
   for _, group in itertools.groupby(own, key=lambda token: token[0]):
     (_, sequence, offset), *rest = group
+    # Empty sequences may stand between two of a document.
+    before = pieces[-1][0] if pieces else sequence
     goes_on = (
-      bool(pieces)
-      and sequence == pieces[-1][0] + 1
-      and sequence not in corpus.document_indices
+      before < sequence
+      and not any(corpus.sequences[before + 1 : sequence])
+      and not {*range(before + 1, sequence + 1)} & {*corpus.document_indices}
     )
     pieces.append((sequence, offset, 1 + len(rest), not goes_on))
   return pieces

@@ -481,11 +481,37 @@ def num_epochs(recipe: Recipe) -> int | None:
   return recipe.epochs
 
 
+class AskedOnly:
+  """The rows of Megatron's index that were asked for, and no more."""
+
+  def __init__(self, rows: reference.Rows, num_samples: int):
+    self._rows, self._num_samples = rows, num_samples
+
+  def row(self, i: int) -> reference.Row:
+    return self._rows.row(i)
+
+  def num_rows(self, epochs: int | None) -> int | None:
+    return min(self._rows.num_rows(epochs), self._num_samples)
+
+
+def reads_asked_only(recipe: Recipe) -> bool:
+  """Whether a run ends with the rows it asked for."""
+  megatron = recipe.order == "megatron" and recipe.which == "train"
+  return megatron and recipe.reads_one_epoch and not recipe.order_map
+
+
 def expected_batches(
-  recipe: Recipe, rows: reference.Rows, *, first_row: int, batch_size: int
+  recipe: Recipe,
+  rows: reference.Rows,
+  *,
+  first_row: int,
+  batch_size: int,
+  num_samples: int,
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
   """The reference's batches from a row on."""
   train = recipe.which == "train"
+  if reads_asked_only(recipe):
+    rows = AskedOnly(rows, num_samples)
   return reference.batches(
     rows,
     fields=reference.Fields(
@@ -648,7 +674,11 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
     slices = device_slices(leg, mesh, recipe.seq_length)
     loader = getattr(hpgrain.build(config, mesh), recipe.which)
     expected = expected_batches(
-      recipe, rows, first_row=row, batch_size=leg.batch_size
+      recipe,
+      rows,
+      first_row=row,
+      batch_size=leg.batch_size,
+      num_samples=num_samples,
     )
     iterator = iter(loader)
     try:
@@ -681,7 +711,9 @@ def asks_too_much(recipe: Recipe, leg: Leg, num_samples: int) -> bool:
   """Whether a later leg asks for more rows than the first one left room for."""
   if recipe.order != "megatron" or recipe.which != "train":
     return False
-  return recipe.train_samples is None and leg.asked_rows > num_samples
+  # Cycles never end, so that no run asks for too many of them.
+  ends = recipe.train_samples is None and recipe.reads_one_epoch
+  return ends and leg.asked_rows > num_samples
 
 
 def refuse(iterator: Any, state: dict[str, Any]) -> None:

@@ -291,9 +291,7 @@ def test_masks_are_made_on_request_inside_jit():
 
 
 def test_an_unknown_attention_mode_is_refused():
-  with pytest.raises(
-    ValueError, match='"segment_ids" or "dense", got \'compressed\''
-  ):
+  with pytest.raises(ValueError, match='"dense" or "ltor", got \'compressed\''):
     model_inputs(_batch(), attention_mode="compressed")
 
 

@@ -124,6 +124,9 @@ def test_words_of_the_reference_are_translated():
   assert check(_config(prepare="none")).prepare is None
 
 
+_MEGATRON = {"dataset__data_config__order": "megatron"}
+
+
 @pytest.mark.parametrize(
   ("name", "message"),
   [
@@ -260,6 +263,48 @@ _MOCK = {"dataset__data_config__mock_data": True}
       r"micro_batch_size must divide .*, got 3 and 8\.",
     ),
     ({"training__train_samples": 100}, r"train_samples is 100, but rows do"),
+    (
+      {
+        **_MEGATRON,
+        "training__train_samples": 800,
+        "dataloader__consumed_samples": 800,
+      },
+      r"consumed_samples=800 leaves none of the training\.train_samples=800",
+    ),
+    (
+      {**_MEGATRON, "dataloader__consumed_samples": 8},
+      r"consumed_samples is 8, .* Say it in training\.train_samples",
+    ),
+    (
+      {**_MEGATRON, "dataloader__data_rearrange_map": (1, 0)},
+      r"data_rearrange_map names rows .* Say it in training\.train_samples",
+    ),
+    (
+      {**_MEGATRON, "dataloader__data_sharding": 4},
+      r"data_sharding=4 permutes rows, .* Set dataloader\.sampler_type='cyc",
+    ),
+    (
+      {**_MEGATRON, "dataset__data_config__is_dataset_from_mr": True},
+      r"order='megatron' is of documents, and is_dataset_from_mr=True",
+    ),
+    (
+      {**_MEGATRON, "dataloader__epochs": 2},
+      r"sampler_type='single' is one epoch, but dataloader\.epochs is 2",
+    ),
+    *(
+      (
+        {
+          "dataset__data_config__create_ltor_fields_in_dataloader": True,
+          f"get_batch__{name}": value,
+        },
+        r"create_ltor_fields_in_dataloader=True (makes an|is of shifted)",
+      )
+      for name, value in (
+        ("attention_mode", "dense"),
+        ("sliding_window", 8),
+        ("labels_are_shifted", False),
+      )
+    ),
     (
       {"dataset__train_data_path": "/data/code"},
       r"data_path and dataset\.train_data_path exclude each other",
@@ -456,3 +501,37 @@ def test_the_table_in_docs_is_up_to_date():
   assert written == markdown(), (
     "run python -m hpgrain.config_docs > docs/config.md"
   )
+
+
+@pytest.mark.parametrize(
+  "order, sampler",
+  [("stable", "cyclic"), ("documents", "cyclic"), ("megatron", "single")],
+)
+def test_each_order_has_its_sampler_where_none_is_said(order, sampler):
+  checked = check(_config(dataset__data_config__order=order))
+  assert checked.dataloader.sampler_type == sampler
+  assert check(checked) == checked
+
+
+@pytest.mark.parametrize(
+  "value, found",
+  [
+    ("/data/map.npy", "/data/map.npy"),
+    ([2, 0, 1], (2, 0, 1)),
+    ((2, 0, 1), (2, 0, 1)),
+    (np.array([2, 0, 1]), (2, 0, 1)),
+    (None, None),
+  ],
+)
+def test_a_row_map_is_a_path_or_integers(value, found):
+  checked = check(_config(dataloader__data_rearrange_map=value))
+  assert checked.dataloader.data_rearrange_map == found
+
+
+@pytest.mark.parametrize("value", [3, 1.5, [1.5], ["a"], [True]])
+def test_other_row_maps_are_refused(value):
+  with pytest.raises(
+    ValueError,
+    match=r"data_rearrange_map must be a file's path or a tuple of integers",
+  ):
+    check(_config(dataloader__data_rearrange_map=value))

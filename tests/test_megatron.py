@@ -290,6 +290,20 @@ def test_shuffle_is_numpys_and_so_is_the_state(length, seed, drawn):
   assert ours.randint(2**31) == numpys.randint(2**31)
 
 
+@pytest.mark.parametrize("array", [[1, 2], np.ma.arange(3), None])
+def test_shuffle_refuses_what_is_no_plain_array(array):
+  with pytest.raises(ValueError, match="works in place on a NumPy array, got"):
+    index.shuffle(array, np.random.RandomState(0))
+
+
+@pytest.mark.parametrize("weights", [(1e308, 1e308), (1e-320, 1e300)])
+def test_weights_too_far_apart_are_named_as_they_were_given(weights):
+  with pytest.raises(
+    ValueError, match=rf"source 0 has {re.escape(repr(weights[0]))}"
+  ):
+    member_sizes(weights, 10)
+
+
 def test_shuffle_refuses_other_generators():
   array = np.arange(3)
   with pytest.raises(ValueError, match=r"RandomState, got Generator"):
@@ -326,7 +340,13 @@ def test_sample_index_is_the_worked_example():
     ({"seq_length": 0}, "seq_length must be at least 1, got 0"),
     ({"num_epochs": 0}, "num_epochs must be at least 1, got 0"),
     ({"tokens_per_epoch": -1}, "tokens_per_epoch must be at least 0, got -1"),
-    ({"tokens_per_epoch": 99}, "token"),
+    ({"tokens_per_epoch": 99}, r"num_epochs=1 times tokens_per_epoch=99 pro"),
+    ({"tokens_per_epoch": 2**70}, "tokens_per_epoch must be at most"),
+    ({"seq_length": 2**70}, "seq_length must be at most"),
+    (
+      {"seq_length": 1, "num_epochs": 2**40, "tokens_per_epoch": 2**40},
+      r"promises 1208925819614629174706175 samples, more than 2\^62",
+    ),
   ],
 )
 def test_numbers_that_do_not_fit_are_refused(options, message):
@@ -388,6 +408,8 @@ def _slow_blend(weights, size):
     (lambda: index.blend_index([1], -3), "size must be at least 0, got -3"),
     (lambda: index.exhaustive_blend_index([]), "at least one source"),
     (lambda: index.exhaustive_blend_index([3, -1]), "at least 0, got -1"),
+    (lambda: index.blend_index([1], 2**70), "size must be at most"),
+    (lambda: index.exhaustive_blend_index([2**70]), "size must be at most"),
   ],
 )
 def test_illegal_blends_are_refused(call, message):
@@ -430,3 +452,23 @@ def _golden_row(name, row):
   tokens[-1] = tokens[-1][: end + 1]
   tokens[0] = tokens[0][begin:]
   return [token for part in tokens for token in part]
+
+
+def test_a_shared_source_with_a_weight_is_a_blend_as_megatron_has_it():
+  prefix = str(_DATA / "indexed/u16_1")
+  options = {"seq_length": 32, "seed": 1234, "split": "1,0,0"}
+  options |= {"order": "megatron", "num_samples": 97}
+  plain, *_ = build_indexed_text_dataset(data_path=prefix, **options)
+  weighted, *_ = build_indexed_text_dataset(data_path=(1.0, prefix), **options)
+  own, *_ = build_indexed_text_dataset(
+    train_data_path=(1.0, prefix), **options | {"split": "969, 30, 1"}
+  )
+  # ceil(97 * 1.005) = 98 rows take a second epoch, and with it another order.
+  (member,) = weighted.members
+  assert (plain.num_samples, member.num_samples) == (97, 98)
+  assert (len(plain), len(weighted), len(member)) == (97, 97, 195)
+  assert own.num_samples == 97
+  rows = np.arange(97)
+  first = plain.read(plain.plan_rows(rows))
+  assert (weighted.read(weighted.plan_rows(rows)) != first).any()
+  np.testing.assert_array_equal(own.read(own.plan_rows(rows)), first)

@@ -35,15 +35,30 @@ _MESHES = {
 }
 
 
-def _config(prefix, *, dataloader=None, path=None):
+def _config(prefix, *, dataloader=None, path=None, training=None, **data):
   return {
-    "training": {"global_batch_size": _ROWS, "seed": _SEED},
+    "training": {
+      "global_batch_size": _ROWS,
+      "seed": _SEED,
+      **(training or {}),
+    },
     "dataset": {
       "data_path": path or prefix,
-      "data_config": {"seq_length": _SEQ_LENGTH, "split": "8,2,0"},
+      "data_config": {"seq_length": _SEQ_LENGTH, "split": "8,2,0", **data},
     },
     "dataloader": dataloader or {},
   }
+
+
+def _indexed(prefix, order, folder=None):
+  """A configuration whose rows need an index."""
+  training = {"train_iters": _STEPS}
+  if order == "megatron":
+    training["train_samples"] = 100
+  options = {"order": order}
+  if folder is not None:
+    options["data_cache_path"] = str(folder)
+  return _config(prefix, training=training, **options)
 
 
 def _tasks(prefix, folder, count):
@@ -68,6 +83,19 @@ def _tasks(prefix, folder, count):
         "axes": data,
         "sizes": (4, 2, 1),
         "config": _config(prefix, dataloader=dataloader),
+      }
+    )
+  # All processes build the same indices at once, in one folder.
+  for order in ("megatron", "documents"):
+    tasks.append(
+      {
+        "run": "batches",
+        "name": order,
+        "split": "train",
+        "steps": _STEPS,
+        "axes": cp,
+        "sizes": (2, 4, 1),
+        "config": _indexed(prefix, order, folder.parent / f"index_{count}"),
       }
     )
   saved = {"folder": str(folder), "axes": data, "sizes": (4, 1, 2), **common}
@@ -283,6 +311,36 @@ def test_a_checkpoint_of_two_processes_restores_under_another_number(
   for numbers in _numbers(runs[count], "restore", count):
     assert numbers["rows"] == 5 * _ROWS
   _assert_equal(_batches(runs[count], "restore", count), wanted)
+
+
+@pytest.mark.parametrize("count", _COUNTS)
+@pytest.mark.parametrize("order", ["megatron", "documents"])
+def test_processes_that_build_an_index_at_once_read_the_same_rows(
+  runs, prefix, order, count
+):
+  mesh = shard.make_mesh(("data", "cp", "tp"), {"data": 8, "cp": 1, "tp": 1})
+  loader = build(mlc.ConfigDict(_indexed(prefix, order)), mesh).train
+  with contextlib.closing(iter(loader)) as iterator:
+    here = [
+      {field: np.asarray(values) for field, values in batch.items()}
+      for batch in itertools.islice(iterator, _STEPS)
+    ]
+  _assert_equal(_batches(runs[count], order, count), here)
+
+
+@pytest.mark.parametrize("count", _COUNTS)
+def test_one_file_of_each_index_is_left(runs, count):
+  folder = runs[count].parent / f"index_{count}"
+  kinds = sorted(path.name.rsplit("-", 1)[0] for path in folder.iterdir())
+  assert [kind for kind in kinds if kind.startswith("epoch")] == [
+    "epoch_documents",
+    "epoch_samples",
+  ]
+  assert [kind for kind in kinds if not kind.startswith("epoch")] == [
+    "documents",
+    "samples",
+    "shuffle",
+  ]
 
 
 def test_each_process_writes_its_part(runs):

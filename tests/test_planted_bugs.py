@@ -14,7 +14,15 @@ import pytest
 import test_promise
 from promise import Leg, Mismatch, Recipe, SourceRecipe, check
 
-from hpgrain import gather, loader, samples, shard
+from hpgrain import (
+  buckets,
+  documents_order,
+  fingerprint,
+  gather,
+  loader,
+  shard,
+  stable_order,
+)
 from hpgrain.records import PAD_ID
 
 
@@ -65,13 +73,14 @@ def boundary_one_off(monkeypatch):
 
 def epoch_left_out_of_the_key(monkeypatch):
   """Every epoch has the order of the first."""
-  permutation_key = samples.permutation_key
+  permutation_key = stable_order.permutation_key
 
   def planted(seed, name, epoch):
     del epoch
     return permutation_key(seed, name, 0)
 
-  monkeypatch.setattr(samples, "permutation_key", planted)
+  for order in (stable_order, documents_order):
+    monkeypatch.setattr(order, "permutation_key", planted)
 
 
 def state_one_batch_ahead(monkeypatch):
@@ -85,13 +94,38 @@ def state_one_batch_ahead(monkeypatch):
   monkeypatch.setattr(loader.LoaderIterator, "get_state", planted)
 
 
+def bucket_left_out_of_the_key(monkeypatch):
+  """All buckets of a source have the same order."""
+  bucket_key = buckets._key
+
+  def planted(seed, name, epoch, bucket):
+    del bucket
+    return bucket_key(seed, name, epoch, 0)
+
+  monkeypatch.setattr(buckets, "_key", planted)
+
+
+def order_of_the_last_start(monkeypatch):
+  """Megatron's order is made for what this start asks for."""
+
+  def planted(self, saved):
+    del self, saved
+
+  monkeypatch.setattr(loader.LoaderIterator, "_adopt", planted)
+  monkeypatch.setattr(fingerprint, "check", lambda *_: None)
+
+
 PLANTED = (
   rows_by_process_index,
   window_one_short,
   boundary_one_off,
   epoch_left_out_of_the_key,
   state_one_batch_ahead,
+  bucket_left_out_of_the_key,
+  order_of_the_last_start,
 )
+# Which of the properties is to find them, if not that of plain documents.
+OPTIONS = {order_of_the_last_start: {"order": "megatron", "blend": "weights"}}
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
@@ -103,9 +137,9 @@ def test_the_promise_s_test_finds(plant, monkeypatch):
     report_multiple_bugs=False,
     database=None,
   )(
-    hypothesis.given(test_promise.cases(kind="gpt", ends="never"))(
-      test_promise.check_case
-    )
+    hypothesis.given(
+      test_promise.cases(kind="gpt", ends="never", **OPTIONS.get(plant, {}))
+    )(test_promise.check_case)
   )
   with pytest.raises(Mismatch, match="leg"):
     prove()
@@ -115,6 +149,12 @@ def test_the_promise_s_test_finds(plant, monkeypatch):
 RECIPE = Recipe(
   kind="gpt", sources=(SourceRecipe(seed=1, rows=5, slack=3),), seq_length=8
 )
+RECIPES = {
+  bucket_left_out_of_the_key: dataclasses.replace(RECIPE, data_sharding=2),
+  order_of_the_last_start: dataclasses.replace(
+    RECIPE, order="megatron", sampler_type="cyclic"
+  ),
+}
 RUN = (
   Leg(
     axes=(("data", 2), ("cp", 2), ("tp", 2)),
@@ -122,15 +162,19 @@ RUN = (
     num_batches=2,
     # The process of index 0 holds the last rows.
     processes=(1, 1, 1, 1, 0, 0, 0, 0),
+    train_iters=5,
   ),
-  Leg(axes=(("data", 4), ("cp", 2)), batch_size=4, num_batches=2),
+  Leg(
+    axes=(("data", 4), ("cp", 2)), batch_size=4, num_batches=2, train_iters=1
+  ),
 )
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_small_run_finds_it_and_passes_without_it(plant, tmp_path):
+  recipe = RECIPES.get(plant, RECIPE)
   with pytest.MonkeyPatch.context() as patch:
     plant(patch)
     with pytest.raises(Mismatch, match="leg"):
-      check(RECIPE, RUN, tmp_path)
-  assert check(RECIPE, RUN, tmp_path) == 4
+      check(recipe, RUN, tmp_path)
+  assert check(recipe, RUN, tmp_path) == 4

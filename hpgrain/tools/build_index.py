@@ -26,18 +26,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from hpgrain import indexed_dataset, pipeline
-from hpgrain.config import check
+from hpgrain.config import with_workdir
 from hpgrain.index_cache import CacheEvent, IndexCache
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tools import embedded_example
 
-_WORKDIR = "{workdir}"
 _CACHE_PATH = "dataset.data_config.data_cache_path"
 
 _LINE = "{:<16} {:<5} {:>12} {:>9}  {:<8}  {}"
@@ -110,31 +108,6 @@ def _stages(
     if members:
       samples.rows_per_source(0)
       yield split, None, members[0].cache
-
-
-def with_workdir(config: ConfigDict, workdir: str | None) -> ConfigDict:
-  """Returns the checked config, with {workdir} replaced in every path.
-
-  Raises:
-    ValueError: for a config that is not right, or needs a workdir and has
-      none.
-  """
-
-  def replace(value: Any) -> Any:
-    if isinstance(value, str) and _WORKDIR in value:
-      if workdir is None:
-        raise ValueError(
-          f"The config has files in the run's folder ({value}): give the run's"
-          " --workdir=DIR."
-        )
-      return value.replace(_WORKDIR, workdir)
-    if isinstance(value, (list, tuple)):
-      return type(value)(map(replace, value))
-    if isinstance(value, (dict, ConfigDict)):
-      return {key: replace(value[key]) for key in value}
-    return value
-
-  return check(ConfigDict(replace(config)))
 
 
 def _print_table(built: Iterator[BuiltIndex]) -> bool:
