@@ -356,3 +356,28 @@ def make_fields(
     segment_ids: int32.
     loss_mask: float32.
   """
+
+def first_fit(
+  lengths: _Int32,
+  budget: int,
+  max_items: int,
+  min_buffered: int,
+  arrived: int,
+  final: bool,
+) -> tuple[_Int64, _Int64, int]:
+  """Returns (row_splits, items, arrived) of `pack.first_fit`."""
+
+def oldest_best_fit(
+  lengths: _Int32,
+  budget: int,
+  max_items: int,
+  window: int,
+  arrived: int,
+  final: bool,
+) -> tuple[_Int64, _Int64, int]:
+  """Returns (row_splits, items, arrived) of `pack.best_fit`."""
+
+def best_fit_decreasing(
+  lengths: _Int32, budget: int, max_items: int
+) -> tuple[_Int64, _Int64, int]:
+  """Returns (row_splits, items, arrived) of `pack.best_fit_decreasing`."""
