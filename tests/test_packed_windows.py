@@ -1,0 +1,274 @@
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpgrain.mixes import SimpleMix, StableMix
+from hpgrain.order import permutation_key, permute
+from hpgrain.packed_windows import PackedWindows, PackingOptions
+from tests.test_pack import concat_twin, decreasing_twin, first_fit_twin
+
+
+class Records:
+  """Records with the lengths of their examples written out."""
+
+  def __init__(self, name, records):
+    self.name = name
+    self.num_records = len(records)
+    self._first = np.cumsum([0, *map(len, records)])
+    self._lengths = np.array([n for r in records for n in r], np.int32)
+
+  def examples(self, records):
+    first = self._first[records]
+    return first, self._first[records + 1] - first
+
+  def lengths(self, examples):
+    return self._lengths[examples]
+
+
+def windows_of(*sources, mix=None, options=None, seed=0, **others):
+  made = [Records(f"s{i}", records) for i, records in enumerate(sources)]
+  options = PackingOptions(**{"budget": 10, **(options or {})})
+  return PackedWindows(
+    made, mix or StableMix(None), options, seed=seed, **others
+  )
+
+
+def pieces_of(rows):
+  return [
+    [
+      (int(rows.source[i]), int(rows.example[i]), int(rows.offset[i]),
+       int(rows.length[i]))
+      for i in range(a, b)
+    ]
+    for a, b in zip(rows.row_splits[:-1], rows.row_splits[1:], strict=True)
+  ]  # fmt: skip
+
+
+def rows_twin(windows, index, records, *, seed, shuffle):
+  """The rows of a window from the definition, a position at a time."""
+  options = windows.options
+  begin = index * options.plan_window
+  end = begin + options.plan_window
+  if windows._end is not None:
+    end = min(end, windows._end)
+  examples = []
+  for position in range(begin, end):
+    source, k = (int(x[0]) for x in windows._pattern.locate(
+      np.array([position])))  # fmt: skip
+    epoch, record = divmod(k, len(records[source]))
+    if shuffle:
+      key = permutation_key(seed, f"s{source}", epoch)
+      record = permute(record, len(records[source]), key=key)
+    first = sum(map(len, records[source][:record]))
+    for number, length in enumerate(records[source][record]):
+      examples.append((source, first + number, length))
+  budget = options.budget
+  parts = []
+  for source, example, length in examples:
+    if length > budget and options.overlong == "drop":
+      continue
+    if options.packer == "concat" or options.overlong == "own_row":
+      parts.append((source, example, 0, length))
+      continue
+    offset = 0
+    while offset < length:
+      count = min(budget, length - offset)
+      parts.append((source, example, offset, count))
+      offset += count
+      if options.overlong == "truncate":
+        break
+  lengths = [length for *_, length in parts]
+  if options.packer == "concat":
+    rows = [
+      [
+        (parts[item][0], parts[item][1], offset, count)
+        for item, offset, count in row
+      ]
+      for row in concat_twin(
+        lengths, budget=budget, max_items=options.max_items
+      )
+    ]
+  else:
+    multiple = options.segment_multiple
+    room = [-(-length // multiple) * multiple for length in lengths]
+    if options.packer == "pad":
+      packed = [[i] for i, length in enumerate(room) if length]
+    elif options.packer == "best_fit":
+      packed = decreasing_twin(room, budget=budget, max_items=options.max_items)
+    else:
+      packed, _ = first_fit_twin(
+        room,
+        budget=budget,
+        max_items=options.max_items,
+        min_buffered=options.min_buffered,
+      )
+    rows = [[parts[i] for i in row] for row in packed]
+  if shuffle and len(rows) > 1:
+    key = permutation_key(seed, "rows of window", index)
+    order = permute(np.arange(len(rows)), len(rows), key=key)
+    rows = [rows[i] for i in order]
+  return rows
+
+
+def test_a_window_is_packed_then_its_rows_are_permuted():
+  windows = windows_of(
+    [[2], [3], [7], [8], [1], [5]],
+    options={"plan_window": 4},
+    shuffle=False,
+    epochs=1,
+  )
+  # Best-fit-decreasing: 8 with 2, 7 with 3; then what is left.
+  assert pieces_of(windows.window(0)) == [
+    [(0, 0, 0, 2), (0, 3, 0, 8)],
+    [(0, 1, 0, 3), (0, 2, 0, 7)],
+  ]
+  assert pieces_of(windows.window(1)) == [[(0, 4, 0, 1), (0, 5, 0, 5)]]
+  assert windows.num_windows == 2
+  assert windows.num_rows == 3
+  assert [windows.find(row) for row in (0, 1, 2)] == [0, 0, 1]
+  with pytest.raises(IndexError, match="3 rows, got row 3"):
+    windows.find(3)
+  with pytest.raises(IndexError, match="2 windows, got window 2"):
+    windows.window(2)
+
+
+def test_windows_know_no_epochs():
+  windows = windows_of(
+    [[4], [5], [6]], options={"plan_window": 4, "packer": "pad"}, shuffle=False
+  )
+  examples = [row[0][1] for row in pieces_of(windows.window(1))]
+  assert examples == [1, 2, 0, 1]
+  assert windows.num_windows is None and windows.num_rows is None
+
+
+def test_a_piece_says_whether_its_example_ends_with_it():
+  windows = windows_of(
+    [[12], [3]],
+    options={"packer": "concat", "plan_window": 2},
+    shuffle=False,
+    epochs=1,
+  )
+  rows = windows.window(0)
+  assert pieces_of(rows) == [[(0, 0, 0, 10)], [(0, 0, 10, 2), (0, 1, 0, 3)]]
+  assert rows.ends.tolist() == [False, True, True]
+  cut = windows_of(
+    [[12]],
+    options={"overlong": "truncate", "plan_window": 1},
+    shuffle=False,
+    epochs=1,
+  )
+  assert cut.window(0).ends.tolist() == [False]
+
+
+def test_overlong_is_an_error_unless_said():
+  with pytest.raises(ValueError, match="example 1, has 11"):
+    windows_of([[1], [11]], shuffle=False, epochs=1).window(0)
+
+
+def test_records_without_examples_and_empty_ones():
+  windows = windows_of(
+    [[], [0], [3, 0, 4], []], options={"plan_window": 4}, epochs=1
+  )
+  (row,) = pieces_of(windows.window(0))
+  assert sorted(row) == [(0, 1, 0, 3), (0, 3, 0, 4)]
+
+
+def test_an_endless_order_without_a_row_says_so():
+  windows = windows_of([[0], [0]], options={"plan_window": 1})
+  with pytest.raises(ValueError, match="No record of the first 2 windows"):
+    windows.find(0)
+
+
+def test_a_source_without_a_record():
+  assert windows_of([], [[2]], epochs=1).num_rows == 1
+  with pytest.raises(ValueError, match="Source 's0' has no record"):
+    windows_of([], [[2]], mix=StableMix([1, 1]))
+  with pytest.raises(ValueError, match="Source 's0' has no record"):
+    windows_of([], [])
+
+
+def test_records_before_a_row():
+  windows = windows_of(
+    [[9], [8], [9]],
+    [[9], [9]],
+    mix=SimpleMix("intra"),
+    options={"plan_window": 3},
+    shuffle=False,
+    epochs=1,
+  )
+  counts = [windows.records_before(row).tolist() for row in range(5)]
+  assert counts == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 1]]
+
+
+@pytest.mark.parametrize(
+  ("options", "match"),
+  [
+    ({"budget": 0}, "budget"),
+    ({"packer": "worst_fit"}, "packer must be one of best_fit, .*'worst_fit'"),
+    ({"plan_window": 0}, "plan_window"),
+    ({"segment_multiple": 3}, "multiple of segment_multiple, got 10 and 3"),
+    ({"segment_multiple": 2, "packer": "concat"}, "segment_multiple must be 1"),
+    ({"max_items": -1}, "max_items"),
+    ({"min_buffered": 0}, "min_buffered"),
+  ],
+)
+def test_options_are_checked(options, match):
+  with pytest.raises(ValueError, match=match):
+    PackingOptions(**{"budget": 10, **options})
+
+
+records_lists = st.lists(
+  st.lists(st.integers(0, 14), max_size=3), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+  records=st.lists(records_lists, min_size=1, max_size=3),
+  options=st.fixed_dictionaries(
+    {
+      "packer": st.sampled_from(["best_fit", "first_fit", "concat", "pad"]),
+      "plan_window": st.integers(1, 9),
+      "overlong": st.sampled_from(["split", "truncate", "drop", "own_row"]),
+      "segment_multiple": st.sampled_from([1, 2, 5]),
+      "max_items": st.integers(0, 3),
+      "min_buffered": st.integers(1, 4),
+    }
+  ),
+  weighted=st.booleans(),
+  shuffle=st.booleans(),
+  epochs=st.sampled_from([None, 1, 2]),
+  seed=st.integers(0, 9),
+)
+def test_windows_follow_the_definition(  # noqa: PLR0917
+  records, options, weighted, shuffle, epochs, seed
+):
+  if options["packer"] == "concat":
+    options["segment_multiple"] = 1
+    options["overlong"] = "own_row"
+  mix = StableMix([i + 1 for i in range(len(records))] if weighted else None)
+  windows = windows_of(
+    *records,
+    mix=mix,
+    options=options,
+    seed=seed,
+    shuffle=shuffle,
+    epochs=epochs,
+  )
+  count = 3 if windows.num_windows is None else windows.num_windows
+  first = 0
+  for index in range(count):
+    expected = rows_twin(windows, index, records, seed=seed, shuffle=shuffle)
+    assert pieces_of(windows.window(index)) == expected
+    assert windows.first_row(index) == first
+    for row in range(len(expected)):
+      assert windows.find(first + row) == index
+    first += len(expected)
+  # As another process has them, from whatever window on.
+  other = pickle.loads(pickle.dumps(windows))
+  assert pieces_of(other.window(count - 1)) == pieces_of(
+    windows.window(count - 1)
+  )
