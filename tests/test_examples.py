@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpgrain.examples import cut_documents
+from hpgrain.records import IGNORE_INDEX
+
+
+def listed(examples):
+  """For each record its examples, each (inputs, labels)."""
+  made = [
+    tuple(array.tolist() for array in examples.example(e))
+    for e in range(len(examples))
+  ]
+  splits = examples.record_splits.tolist()
+  return [made[a:b] for a, b in zip(splits[:-1], splits[1:], strict=True)]
+
+
+def twin(documents, size, shifted, trained=None):
+  """A window at a time."""
+  records = []
+  for d, ids in enumerate(documents):
+    kept = [
+      id if trained is None or trained[d][i] else IGNORE_INDEX
+      for i, id in enumerate(ids)
+    ]
+    windows = []
+    for s in range(0, len(ids) - shifted, size):
+      inputs = ids[s : s + size + shifted]
+      labels = kept[s : s + size + shifted]
+      windows.append((inputs[: len(inputs) - shifted], labels[shifted:]))
+    records.append(windows)
+  return records
+
+
+def cut(documents, **options):
+  flat = np.array([i for ids in documents for i in ids], np.int32)
+  return cut_documents(flat, [len(ids) for ids in documents], **options)
+
+
+def test_a_labels_id_is_the_next_windows_first_input():
+  documents = [[1, 2, 3, 4, 5, 6, 7]]
+  shifted = cut(documents, max_seq_len=3, labels_are_shifted=True)
+  assert listed(shifted) == [
+    [([1, 2, 3], [2, 3, 4]), ([4, 5, 6], [5, 6, 7])],
+  ]
+  unshifted = cut(documents, max_seq_len=3, labels_are_shifted=False)
+  assert listed(unshifted) == [
+    [([1, 2, 3], [1, 2, 3]), ([4, 5, 6], [4, 5, 6]), ([7], [7])],
+  ]
+
+
+def test_a_document_of_one_id_has_nothing_to_predict():
+  documents = [[], [5], [6, 7]]
+  shifted = cut(documents, max_seq_len=4, labels_are_shifted=True)
+  assert listed(shifted) == [[], [], [([6], [7])]]
+  assert shifted.num_records == 3 and len(shifted) == 1
+  unshifted = cut(documents, max_seq_len=4, labels_are_shifted=False)
+  assert listed(unshifted) == [[], [([5], [5])], [([6, 7], [6, 7])]]
+
+
+def test_what_is_not_trained_is_no_label():
+  examples = cut(
+    [[1, 2, 3]],
+    max_seq_len=8,
+    labels_are_shifted=True,
+    trained=np.array([True, False, True]),
+  )
+  assert listed(examples) == [[([1, 2], [IGNORE_INDEX, 3])]]
+  assert examples.labels.dtype == examples.input_ids.dtype == np.int32
+
+
+def test_what_does_not_fit_is_refused():
+  with pytest.raises(ValueError, match="max_seq_len must be at least 1, got 0"):
+    cut([[1]], max_seq_len=0, labels_are_shifted=True)
+  with pytest.raises(ValueError, match=r"2 documents add up to 3, .* 2 ids"):
+    cut_documents(
+      np.array([1, 2]), [1, 2], max_seq_len=1, labels_are_shifted=True
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+  documents=st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6),
+  size=st.integers(1, 6),
+  shifted=st.booleans(),
+  data=st.data(),
+)
+def test_documents_are_cut_as_defined(documents, size, shifted, data):
+  trained = data.draw(
+    st.tuples(
+      *(
+        st.lists(st.booleans(), min_size=len(d), max_size=len(d))
+        for d in documents
+      )
+    )
+  )
+  examples = cut(
+    documents,
+    max_seq_len=size,
+    labels_are_shifted=shifted,
+    trained=np.array([t for flags in trained for t in flags], bool),
+  )
+  assert listed(examples) == twin(documents, size, shifted, trained)
