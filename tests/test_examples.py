@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ def listed(examples):
     for e in range(len(examples))
   ]
   splits = examples.record_splits.tolist()
-  return [made[a:b] for a, b in zip(splits[:-1], splits[1:], strict=True)]
+  return [made[a:b] for a, b in itertools.pairwise(splits)]
 
 
 def twin(documents, size, shifted, trained=None):
