@@ -13,7 +13,7 @@ import megatron_peer
 import numpy as np
 
 from hpgrain import batches, shard
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 from hpgrain.samples import GPTSamples
 
 _SEQ_LENGTH = 4096

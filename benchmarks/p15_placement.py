@@ -1,7 +1,7 @@
 """P15: a batch of 5 fields, [8, 4096] each, onto 8 CPU devices.
 
 All begin with fields in NumPy arrays and end when the devices have them. Ours
-begins with the arrays that `batch.make_fields` makes, one set a shard.
+begins with the arrays that `make_fields` makes, one set a shard.
 """
 
 import argparse
@@ -19,7 +19,8 @@ import common
 import jax
 import numpy as np
 
-from hpgrain import batch, shard
+from hpgrain import shard
+from hpgrain.fields import FieldOptions, make_fields
 from hpgrain.records import BATCH_DTYPES, Segments
 
 _ROWS, _POSITIONS = _SHAPE = (8, 4096)
@@ -39,13 +40,13 @@ def _shards_of_batch(
       lengths=np.full(count, _POSITIONS + 1),
     )
     parts.append(
-      batch.make_fields(
+      make_fields(
         tokens[slice(*part.rows)],
         segments,
         window=part.window,
         seq_length=_POSITIONS,
         num_rows=count,
-        options=batch.FieldOptions(),
+        options=FieldOptions(),
       )
     )
   return parts

@@ -18,7 +18,7 @@ import grain
 import jax
 
 from hpgrain import batches, loader, shard
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 from hpgrain.mock import MockSamples
 
 _WORK = "overhead of an element"

@@ -15,9 +15,9 @@ import grain
 import jax
 import numpy as np
 
-from hpgrain import batch, shard
-from hpgrain.batch import FieldOptions
-from hpgrain.records import RowPlans, Segments
+from hpgrain import shard
+from hpgrain.fields import FieldOptions, make_padding
+from hpgrain.token_rows import OpenRows
 
 # What a batch's time goes to, in order.
 STAGES = ("plan", "read", "place")
@@ -32,16 +32,8 @@ class Samples(Protocol):
   sources: Any
   unique_identifiers: Mapping[str, Any]
 
-  def plan_rows(self, rows: np.ndarray) -> RowPlans:
-    """Plans rows."""
-    ...
-
-  def read(self, plans: RowPlans, window: tuple[int, int]) -> np.ndarray:
-    """Reads a window of planned rows."""
-    ...
-
-  def segments(self, plans: RowPlans) -> Segments:
-    """Returns where documents begin."""
+  def open_rows(self, rows: np.ndarray) -> OpenRows:
+    """Plans rows, to read windows of them."""
     ...
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
@@ -73,32 +65,24 @@ def make_shards(
   seconds = dict.fromkeys(STAGES, 0.0)
   parts = []
   planned: tuple[int, int] | None = None
-  plans = segments = None
+  opened: OpenRows | None = None
   for part in shards:
     began = time.perf_counter()
     if part.rows != planned:
       begin, end = (first_row + row for row in part.rows)
       end = end if end_row is None else max(begin, min(end, end_row))
-      plans = segments = None
+      opened = None
       if begin < end:
-        plans = samples.plan_rows(np.arange(begin, end, dtype=np.int64))
-        segments = samples.segments(plans)
+        opened = samples.open_rows(np.arange(begin, end, dtype=np.int64))
       planned = part.rows
     read_began = time.perf_counter()
     seconds["plan"] += read_began - began
     num_rows = part.rows[1] - part.rows[0]
-    if plans is None or segments is None:
-      parts.append(batch.make_padding(part.window, num_rows))
+    if opened is None:
+      parts.append(make_padding(part.window, num_rows))
     else:
       parts.append(
-        batch.make_fields(
-          samples.read(plans, part.window),
-          segments,
-          window=part.window,
-          seq_length=samples.seq_length,
-          num_rows=num_rows,
-          options=options,
-        )
+        opened.fields(part.window, num_rows=num_rows, options=options)
       )
     seconds["read"] += time.perf_counter() - read_began
   return parts, seconds

@@ -20,6 +20,7 @@ from hpgrain.order import grouped
 from hpgrain.precut import PrecutSamples
 from hpgrain.records import DATASET_ID, RowPlans, Segments
 from hpgrain.samples import GPTSamples
+from hpgrain.token_rows import TokenRows
 
 
 class BlendSamples(grain.MapDataset):
@@ -210,6 +211,10 @@ class BlendSamples(grain.MapDataset):
     for member in self.members:
       member.build_index(epochs)
     self._pattern.counts(0)
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> TokenRows:
+    """Plans rows, to read windows of their fields."""
+    return TokenRows(self, rows)
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""

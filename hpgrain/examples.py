@@ -28,12 +28,15 @@ class Examples:
       example_splits[e + 1]).
     input_ids: int32[t].
     labels: int32[t], IGNORE_INDEX where a position takes no part in the loss.
+    weights: float32[t], what each label counts for in the loss: 0 exactly
+      where it is IGNORE_INDEX. None: 1 wherever there is a label.
   """
 
   record_splits: np.ndarray
   example_splits: np.ndarray
   input_ids: np.ndarray
   labels: np.ndarray
+  weights: np.ndarray | None = None
 
   def __len__(self) -> int:
     """Number of examples."""
@@ -57,6 +60,8 @@ def cut_documents(
   max_seq_len: int,
   labels_are_shifted: bool,
   trained: np.ndarray | None = None,
+  weights: np.ndarray | None = None,
+  end_id: int | None = None,
 ) -> Examples:
   """Cuts documents into examples, every record into those of its document.
 
@@ -72,12 +77,14 @@ def cut_documents(
     labels_are_shifted: see above.
     trained: bool[t], which ids are to be learnt: a label that is another one
       is IGNORE_INDEX. None: all.
+    weights: float32[t], what each id counts for as a label; 0 where it is not
+      to be learnt. None: 1 each, and the examples have no weights.
+    end_id: one more id after each document that has any, learnt with weight
+      1; None for none.
 
   Raises:
     ValueError: max_seq_len is below 1, or lengths do not add up to the ids.
   """
-  if max_seq_len < 1:
-    raise ValueError(f"max_seq_len must be at least 1, got {max_seq_len}.")
   lengths = np.asarray(lengths, np.int64)
   if lengths.sum() != len(ids) or (len(lengths) and lengths.min() < 0):
     raise ValueError(
@@ -85,29 +92,100 @@ def cut_documents(
       f" there are {len(ids)} ids."
     )
   ids = np.asarray(ids, np.int32)
+  if weights is not None:
+    weights = np.asarray(weights, np.float32)
+    positive = weights > 0
+    trained = positive if trained is None else positive & trained
+    weights = np.where(trained, weights, np.float32(0))
   targets = ids
   if trained is not None:
     targets = np.where(trained, ids, np.int32(IGNORE_INDEX))
-  ahead = int(labels_are_shifted)
-  positions = np.maximum(lengths - ahead, 0)
-  counts = -(-positions // max_seq_len)
-  # Of each example: which one of its document it is, and its length.
+  filled = lengths > 0
+  ends = np.cumsum(lengths)[filled]
+  if not labels_are_shifted:
+    positions = lengths + (filled if end_id is not None else 0)
+    inputs = _with_ends(ids, ends, end_id)
+    # A copy where nothing changed: labels may be masked later, inputs not.
+    labels = _with_ends(targets, ends, end_id)
+    labels = labels.copy() if labels is ids else labels
+    counted = _with_ends(weights, ends, None if end_id is None else 1)
+  elif end_id is not None:
+    positions = lengths
+    inputs = ids
+    labels = _next_of_each(targets, ends, end_id)
+    counted = _next_of_each(weights, ends, 1)
+  else:
+    positions = np.maximum(lengths - 1, 0)
+    firsts = ends - lengths[filled]
+    inputs = np.delete(ids, ends - 1)
+    labels = np.delete(targets, firsts)
+    counted = None if weights is None else np.delete(weights, firsts)
+  return cut_positions(
+    inputs, labels, positions, max_seq_len=max_seq_len, weights=counted
+  )
+
+
+def cut_positions(
+  input_ids: np.ndarray,
+  labels: np.ndarray,
+  lengths: np.ndarray,
+  *,
+  max_seq_len: int,
+  weights: np.ndarray | None = None,
+) -> Examples:
+  """Cuts records whose labels stand beside their inputs into examples.
+
+  Args:
+    input_ids: int32[t], one record's after the other.
+    labels: int32[t], as in `Examples`.
+    lengths: int64[n], positions of each record; they add up to t.
+    max_seq_len: positions an example has at most.
+    weights: float32[t], as in `Examples`.
+
+  Raises:
+    ValueError: max_seq_len is below 1.
+  """
+  if max_seq_len < 1:
+    raise ValueError(f"max_seq_len must be at least 1, got {max_seq_len}.")
+  counts = -(-lengths // max_seq_len)
+  # Of each example: which one of its record it is, and its length.
   number = np.arange(counts.sum()) - np.repeat(
     np.cumsum(counts) - counts, counts
   )
   sizes = np.minimum(
-    np.repeat(positions, counts) - number * max_seq_len, max_seq_len
+    np.repeat(lengths, counts) - number * max_seq_len, max_seq_len
   )
-  # All ids are inputs but the last of a document, where labels are shifted.
-  last = np.cumsum(lengths)[lengths > 0] - 1
-  is_input = np.ones(len(ids), bool)
-  is_label = np.ones(len(ids), bool)
-  if ahead:
-    is_input[last] = False
-    is_label[last + 1 - lengths[lengths > 0]] = False
   return Examples(
-    record_splits=np.concatenate([[0], np.cumsum(counts)]),
-    example_splits=np.concatenate([[0], np.cumsum(sizes)]),
-    input_ids=ids[is_input],
-    labels=targets[is_label].copy(),
+    record_splits=_splits(counts),
+    example_splits=_splits(sizes),
+    input_ids=input_ids,
+    labels=labels,
+    weights=weights,
   )
+
+
+def _splits(counts: np.ndarray) -> np.ndarray:
+  splits = np.zeros(len(counts) + 1, np.int64)
+  np.cumsum(counts, out=splits[1:])
+  return splits
+
+
+def _with_ends(
+  values: np.ndarray | None, ends: np.ndarray, end: int | None
+) -> np.ndarray | None:
+  """The values with one more at the end of each document."""
+  if values is None or end is None:
+    return values
+  return np.insert(values, ends, end)
+
+
+def _next_of_each(
+  values: np.ndarray | None, ends: np.ndarray, end: int
+) -> np.ndarray | None:
+  """The value after each, and at each document's last the end's."""
+  if values is None:
+    return None
+  following = np.empty_like(values)
+  following[:-1] = values[1:]
+  following[ends - 1] = end
+  return following

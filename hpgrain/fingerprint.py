@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 
 # identity key -> part. Whatever is not named here belongs to "data".
 _PART_OF = {

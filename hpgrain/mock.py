@@ -15,6 +15,7 @@ from hpgrain.arguments import integer, row_numbers
 from hpgrain.order import permutation_key
 from hpgrain.records import RowPlans, Segments
 from hpgrain.splits import SPLIT_NAMES
+from hpgrain.token_rows import TokenRows
 
 # Mock rows never repeat, so an epoch is as long as anyone could want.
 _ROWS_PER_EPOCH = 1 << 40
@@ -102,6 +103,10 @@ class MockSamples(grain.MapDataset):
   def build_index(self, epochs: int = 1) -> None:
     """Does nothing: these rows need no index."""
     del epochs
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> TokenRows:
+    """Plans rows, to read windows of their fields."""
+    return TokenRows(self, rows)
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""

@@ -15,9 +15,10 @@ from jax.sharding import Mesh
 
 from hpgrain import config as config_lib
 from hpgrain import indexed_dataset, log, shard
-from hpgrain.batch import AttentionOptions, FieldOptions
+from hpgrain.batch import AttentionOptions
 from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
+from hpgrain.fields import FieldOptions
 from hpgrain.loader import Loader
 from hpgrain.rearrange_map import load_rearrange_map
 from hpgrain.rearranged import RearrangedSamples

@@ -25,6 +25,7 @@ from hpgrain.order import grouped, permutation_key, permute
 from hpgrain.records import RowPlans, Segments
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.splits import parse_split
+from hpgrain.token_rows import TokenRows
 
 _CHUNK = 1 << 22
 
@@ -175,6 +176,10 @@ class PrecutSamples(grain.MapDataset):
   def build_index(self, epochs: int = 1) -> None:
     """Does nothing: these rows need no index."""
     del epochs
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> TokenRows:
+    """Plans rows, to read windows of their fields."""
+    return TokenRows(self, rows)
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""

@@ -22,6 +22,7 @@ import numpy as np
 from hpgrain.arguments import integer
 from hpgrain.rearrange_map import PartialMap, rearranged_rows, resolve
 from hpgrain.records import RowPlans, Segments
+from hpgrain.token_rows import OpenRows
 
 # Rows to plan at a time where they are counted.
 _PLANNED = 1 << 16
@@ -173,6 +174,10 @@ class RearrangedSamples(grain.MapDataset):
   def num_rows(self, epochs: int) -> int:
     """Returns how many rows `epochs` epochs have."""
     return self.rows_per_epoch * epochs
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> OpenRows:
+    """Plans rows, to read windows of their fields."""
+    return self._samples.open_rows(self._rows(rows))
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""

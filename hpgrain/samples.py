@@ -30,6 +30,7 @@ from hpgrain.sources.indexed import IndexedReader
 from hpgrain.split_tokens import split_tokens
 from hpgrain.splits import parse_split
 from hpgrain.stable_order import StableOrder
+from hpgrain.token_rows import TokenRows
 
 ORDERS = ("stable", "documents", "megatron")
 
@@ -282,6 +283,10 @@ class GPTSamples(grain.MapDataset):
       epochs: how many, of an order that has some of its own each epoch.
     """
     self._with_path(lambda: self._order.build_index(epochs))
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> TokenRows:
+    """Plans rows, to read windows of their fields."""
+    return TokenRows(self, rows)
 
   def plan(self, index: int) -> RowPlans:
     """Plans one row."""

@@ -17,8 +17,8 @@ import pytest
 from corpora import random_documents, write_pair
 
 from hpgrain import GPTSamples, checkpoint, shard
-from hpgrain.batch import FieldOptions
 from hpgrain.checkpoint import CheckpointRestore, CheckpointSave
+from hpgrain.fields import FieldOptions
 from hpgrain.loader import BatchSpec, Loader
 
 

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from hpgrain import fingerprint
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 
 _IDENTITY = {
   "kind": "gpt",

@@ -14,7 +14,7 @@ import reference
 from corpora import random_documents, write_pair
 
 from hpgrain import GPTSamples, MockSamples, _kernels, shard
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 from hpgrain.loader import BatchSpec, Loader
 
 _SEQ_LENGTH = 8

@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from hpgrain import attention, batch, records
+from hpgrain import attention, records
+from hpgrain.fields import FieldOptions, make_fields
 from hpgrain.ltor import LtorOptions, add_ltor_fields, ltor_fields
 
 _FLAGS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
@@ -145,7 +146,7 @@ def test_padding_that_looks_like_an_end_is_none(flags):
 @pytest.mark.parametrize("flags", _ALL_FLAGS)
 def test_a_batchs_masks_are_the_rows(flags):
   rng = np.random.default_rng(0)
-  options = batch.FieldOptions(
+  options = FieldOptions(
     eod_id=0, mask_boundary_labels=False, **dict(zip(_FLAGS, flags))
   )
   text = rng.integers(0, 4, (12, 10), dtype=np.int32)
@@ -160,7 +161,7 @@ def test_a_batchs_masks_are_the_rows(flags):
     [0, *(t + 1 for t in range(length - 1) if text[row, t] == 0)]
     for row, length in enumerate(lengths)
   ]
-  fields = batch.make_fields(
+  fields = make_fields(
     text,
     records.Segments(
       np.cumsum([0, *map(len, starts)]), np.concatenate(starts), lengths

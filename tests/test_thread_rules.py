@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from hpgrain import MockSamples, shard
-from hpgrain.batch import FieldOptions
+from hpgrain.fields import FieldOptions
 from hpgrain.loader import BatchSpec, Loader
 
 _WATCHED = (
