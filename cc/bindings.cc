@@ -388,6 +388,7 @@ PYBIND11_MODULE(_kernels, m) {
   BindMegatron(m);
   BindBlendIndex(m);
   BindPack(m);
+  BindRecords(m);
 }
 
 }  // namespace hpgrain

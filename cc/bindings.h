@@ -16,6 +16,9 @@ void BindBlendIndex(pybind11::module_& m);
 // Packing: which examples go into which row.
 void BindPack(pybind11::module_& m);
 
+// Files of records: where each begins.
+void BindRecords(pybind11::module_& m);
+
 }  // namespace hpgrain
 
 #endif  // HPGRAIN_BINDINGS_H_

@@ -381,3 +381,47 @@ def best_fit_decreasing(
   lengths: _Int32, budget: int, max_items: int
 ) -> tuple[_Int64, _Int64, int]:
   """Returns (row_splits, items, arrived) of `pack.best_fit_decreasing`."""
+
+def make_packed_fields(
+  row_splits: _Int64,
+  start: _Int64,
+  length: _Int32,
+  id_begin: _Int64,
+  label_begin: _Int64,
+  ids: _Int32,
+  labels: _Int32,
+  weights: npt.NDArray[np.float32],
+  begin: int,
+  end: int,
+  eod_id: int,
+  reset_position_ids: bool,
+  reset_attention_mask: bool,
+  input_ids: _Int32,
+  out_labels: _Int32,
+  position_ids: _Int32,
+  segment_ids: _Int32,
+  loss_mask: npt.NDArray[np.float32],
+) -> None:
+  """Fills the first n rows of the five fields, each [>= n, end - begin].
+
+  Args:
+    row_splits: int64[n + 1], where each row's pieces begin.
+    start: int64[m], a piece's first position in its row.
+    length: int32[m], its positions.
+    id_begin: int64[m], where in `ids` its first one in the window is.
+    label_begin: int64[m], where in `labels`.
+    ids: int32.
+    labels: int32.
+    weights: float32, of the labels in the loss; empty for 1 each.
+    begin: first position.
+    end: one past the last position.
+    eod_id: positions whose input is this id take no part in the loss; -1 for
+      none.
+    reset_position_ids: whether positions count from 0 in each piece.
+    reset_attention_mask: whether each piece is a segment of its own.
+    input_ids: int32, written in place, as the rest.
+    out_labels: int32.
+    position_ids: int32.
+    segment_ids: int32.
+    loss_mask: float32.
+  """
