@@ -425,3 +425,33 @@ def make_packed_fields(
     segment_ids: int32.
     loss_mask: float32.
   """
+
+class RecordStarts:
+  """Where the records of a text file begin; follows one file.
+
+  Attributes:
+    offset: bytes of the file up to the last one fed.
+    closed: whether the array of a "json_array" has ended.
+    rest: where something else than white space follows it; -1 for nowhere.
+  """
+
+  offset: int
+  closed: bool
+  rest: int
+
+  def __init__(self, kind: str, offset: int) -> None:
+    """Begins to follow a file.
+
+    Args:
+      kind: "json_lines" (of more than white space), "text_lines" (of more
+        than a carriage return), "csv_rows" (the header among them) or
+        "json_array" (the bytes after its bracket and commas, and after it).
+      offset: the place in the file of the first byte that will be fed.
+    """
+
+  def feed(self, block: npt.NDArray[np.uint8]) -> _Int64:
+    """Returns the starts that the next bytes show.
+
+    Args:
+      block: uint8[n].
+    """
