@@ -159,19 +159,21 @@ class PackedWindows:
     self._end: int | None = None
     if epochs is not None:
       self._end = mix.end(self._sizes, epochs)[0]
-    # The first row of each window that has been counted.
-    self._first_rows = [0]
+    # The first row of each window from `_base` on that has been counted.
+    self._base, self._first_rows = 0, [0]
     self._make_room()
 
   def _make_room(self) -> None:
     self._lock = threading.Lock()
+    # Held while windows are counted, which packs them.
+    self._count_lock = threading.RLock()
     self._held: collections.OrderedDict[int, WindowRows] = (
       collections.OrderedDict()
     )
 
   def __getstate__(self) -> dict[str, Any]:
     """Leaves out the windows, which are packed anew."""
-    gone = ("_lock", "_held")
+    gone = ("_lock", "_count_lock", "_held")
     return {k: v for k, v in self.__dict__.items() if k not in gone}
 
   def __setstate__(self, state: dict[str, Any]) -> None:
@@ -213,37 +215,70 @@ class PackedWindows:
     return packed
 
   def first_row(self, index: int) -> int:
-    """Returns the number of the first row of a window, or of the end."""
-    while len(self._first_rows) <= index:
-      counted = len(self._first_rows) - 1
-      rows = self._first_rows[counted] + len(self.window(counted))
-      with self._lock:
-        if len(self._first_rows) == counted + 1:
-          self._first_rows.append(rows)
-    return self._first_rows[index]
+    """Returns the number of the first row of a window, or of the end.
+
+    The windows before it are packed to be counted, those from the last one
+    that is known on.
+    """
+    with self._count_lock:
+      if index < self._base:
+        self._base, self._first_rows = 0, [0]
+      while self._base + len(self._first_rows) <= index:
+        counted = self._base + len(self._first_rows) - 1
+        self._first_rows.append(
+          self._first_rows[-1] + len(self.window(counted))
+        )
+      return self._first_rows[index - self._base]
+
+  def seek(self, window: int, first_row: int) -> None:
+    """Takes a window's first row as known, so that none before it is packed.
+
+    It is what `place` said in the same order, where a checkpoint kept it.
+    """
+    with self._count_lock:
+      if not self._base <= window < self._base + len(self._first_rows):
+        self._base, self._first_rows = window, [first_row]
+
+  def place(self, row: int) -> tuple[int, int]:
+    """Returns (window, first_row) to `seek` before `row` is asked for.
+
+    A row past the end, or the first of a window, is placed at that window's
+    beginning.
+    """
+    windows = self.num_windows
+    if windows is not None and row >= self.first_row(windows):
+      return windows, self.first_row(windows)
+    window = self.find(row)
+    return window, self.first_row(window)
 
   def find(self, row: int) -> int:
     """Returns the window that holds a row.
 
     Raises:
       IndexError: there is no such row.
+      ValueError: the order has no end, and no record makes a row.
     """
+    if row < 0:
+      raise IndexError(f"Rows count from 0, got row {row}.")
     windows = self.num_windows
-    while self._first_rows[-1] <= row:
-      counted = len(self._first_rows) - 1
-      if windows is not None and counted == windows:
-        raise IndexError(
-          f"There are {self._first_rows[-1]} rows, got row {row}."
-        )
-      if windows is None and self._is_barren(counted):
-        raise ValueError(
-          f"No record of the first {counted} windows of"
-          f" {self.options.plan_window} makes a row: every one is empty,"
-          " filtered or dropped."
-        )
-      self.first_row(counted + 1)
-    first_rows = np.asarray(self._first_rows)
-    return int(np.searchsorted(first_rows, row, side="right")) - 1
+    with self._count_lock:
+      if row < self._first_rows[0]:
+        self._base, self._first_rows = 0, [0]
+      while self._first_rows[-1] <= row:
+        counted = self._base + len(self._first_rows) - 1
+        if counted == windows:
+          raise IndexError(
+            f"There are {self._first_rows[-1]} rows, got row {row}."
+          )
+        if windows is None and self._is_barren(counted):
+          raise ValueError(
+            f"No record of the first {counted} windows of"
+            f" {self.options.plan_window} makes a row: every one is empty,"
+            " filtered or dropped."
+          )
+        self.first_row(counted + 1)
+      first_rows = np.asarray(self._first_rows)
+    return self._base + int(np.searchsorted(first_rows, row, side="right")) - 1
 
   def records_before(self, row: int) -> np.ndarray:
     """Returns int64[sources], records of each that the rows before `row` hold.
@@ -265,7 +300,7 @@ class PackedWindows:
 
   def _is_barren(self, counted: int) -> bool:
     """Whether each source was gone through without a row."""
-    if self._first_rows[-1] or not counted:
+    if self._first_rows[-1] or self._base or not counted:
       return False
     seen = self._pattern.counts(counted * self.options.plan_window)
     return bool((seen >= np.asarray(self._sizes)).all())

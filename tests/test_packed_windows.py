@@ -190,6 +190,35 @@ def test_a_source_without_a_record():
     windows_of([], [])
 
 
+def test_a_window_is_sought_without_those_before_it(monkeypatch):
+  def make():
+    return windows_of([[4], [5], [6]], options={"plan_window": 2})
+
+  windows = make()
+  places = [windows.place(row) for row in range(12)]
+  other = make()
+  packed = []
+  pack_window = PackedWindows._pack
+  monkeypatch.setattr(
+    PackedWindows,
+    "_pack",
+    lambda self, index: packed.append(index) or pack_window(self, index),
+  )
+  other.seek(*places[11])
+  assert other.find(11) == places[11][0]
+  assert packed == [places[11][0]]
+  # What lies before is still found.
+  assert [other.place(row) for row in range(12)] == places
+
+
+def test_the_end_has_a_place():
+  windows = windows_of([[4], [5], [6]], options={"plan_window": 2}, epochs=1)
+  assert windows.place(windows.num_rows) == (2, windows.num_rows)
+  assert windows.place(99) == (2, windows.num_rows)
+  with pytest.raises(IndexError, match="count from 0, got row -1"):
+    windows.find(-1)
+
+
 def test_records_before_a_row():
   windows = windows_of(
     [[9], [8], [9]],

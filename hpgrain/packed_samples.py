@@ -1,0 +1,369 @@
+"""Documents of tokenized corpora in, rows packed of whole documents out.
+
+  document   a b c d |           n tokens are n - 1 positions: a b c, and their
+                                 labels b c d
+  row        a b c | u v w x | . .
+
+No document is cut, unless it is longer than a row, and every label is the
+document's own: nothing is lost where documents meet. The lengths stand in the
+`.idx`, so rows are planned without a token being read.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import grain
+import numpy as np
+
+from hpgrain import gather
+from hpgrain.arguments import integer, row_numbers
+from hpgrain.corpus import Corpus, choose_split
+from hpgrain.fields import FieldOptions
+from hpgrain.mixes import plain_mix
+from hpgrain.packed_fields import (
+  PackedPlans,
+  clip,
+  make_packed_fields,
+  starts,
+)
+from hpgrain.packed_windows import PackedWindows, PackingOptions, WindowRows
+from hpgrain.records import INPUT_IDS, LABELS, TOKENS, RowPlans
+from hpgrain.sources.indexed import IndexedReader
+from hpgrain.splits import parse_split
+
+
+class DocumentLengths:
+  """The sequences of one split of a corpus, each an example."""
+
+  def __init__(self, corpus: Corpus, *, first: int, last: int, ahead: int):
+    """Holds the part of the corpus.
+
+    Args:
+      corpus: the source.
+      first: the first sequence.
+      last: one past the last.
+      ahead: tokens of a sequence that are labels alone, 0 or 1.
+    """
+    self.corpus = corpus
+    self.name = corpus.name
+    self.first = first
+    self.num_records = last - first
+    self._ahead = ahead
+
+  def examples(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (first int64[n], count int64[n]): one example each."""
+    return records, np.ones(len(records), np.int64)
+
+  def lengths(self, examples: np.ndarray) -> np.ndarray:
+    """Returns int32[n], positions of each sequence."""
+    lengths = self.corpus.reader.lengths[self.first + examples]
+    return np.maximum(lengths.astype(np.int64) - self._ahead, 0).astype(
+      np.int32
+    )
+
+
+class PackedSamples(grain.MapDataset):
+  """Rows packed of the documents of one or several corpora."""
+
+  def __init__(
+    self,
+    prefixes: Sequence[str | IndexedReader],
+    *,
+    options: PackingOptions,
+    seed: int,
+    weights: Sequence[float] | None = None,
+    split: str = "1,0,0",
+    split_index: int = 0,
+    shuffle: bool = True,
+    epochs: int | None = None,
+    labels_are_shifted: bool = True,
+    names: Sequence[str] | None = None,
+    vocab_size: int | None = None,
+  ):
+    """Opens the corpora; nothing is packed before a row is asked for.
+
+    Args:
+      prefixes: of the `.idx`/`.bin` pairs, or readers of them.
+      options: how rows are packed; `budget` is the positions of a row.
+      seed: decides the order.
+      weights: by which records of several corpora take turns; None takes each
+        once an epoch.
+      split: weights of train, valid and test over each one's sequences.
+      split_index: 0, 1 or 2, which of them to read.
+      shuffle: whether records are permuted, each epoch anew.
+      epochs: after which the rows end; None = never.
+      labels_are_shifted: whether the label of a position is the token after
+        it; if not, it is the position's own.
+      names: key the orders; default the prefixes' basenames.
+      vocab_size: ids at or above it are an error when rows are read.
+
+    Raises:
+      ValueError: for an illegal argument, a pair that is not sound, two
+        sources of one name, or a source without a sequence in the split.
+    """
+    super().__init__()
+    if not prefixes:
+      raise ValueError("Packed rows need at least one corpus, got none.")
+    readers = [
+      p if isinstance(p, IndexedReader) else IndexedReader(p) for p in prefixes
+    ]
+    self.sources = tuple(
+      Corpus(reader, None if names is None else names[i])
+      for i, reader in enumerate(readers)
+    )
+    self._check_names()
+    if weights is not None and len(weights) != len(readers):
+      raise ValueError(
+        f"A blend needs one weight a source, got {len(weights)} weights for"
+        f" {len(readers)} sources."
+      )
+    self.options = options
+    self.seq_length = options.budget
+    self.vocab_size = vocab_size
+    self._seed = integer("seed", seed)
+    self._split, self._split_index = split, split_index
+    self._shuffle, self._epochs = shuffle, epochs
+    self._ahead = int(labels_are_shifted)
+    self._members = tuple(
+      DocumentLengths(
+        corpus,
+        first=first,
+        last=last,
+        ahead=self._ahead,
+      )
+      for corpus in self.sources
+      for first, last in [choose_split(corpus.reader, split, split_index)]
+    )
+    self._mix = plain_mix(weights, "no")
+    self._windows = PackedWindows(
+      self._members,
+      self._mix,
+      options,
+      seed=seed,
+      shuffle=shuffle,
+      epochs=epochs,
+    )
+
+  def _check_names(self) -> None:
+    seen: dict[str, int] = {}
+    for i, source in enumerate(self.sources):
+      if seen.setdefault(source.name, i) != i:
+        raise ValueError(
+          f"Sources {seen[source.name]} and {i} are both named"
+          f" {source.name!r}, so their records would share an order. Give each"
+          " its own name."
+        )
+
+  def __len__(self) -> int:
+    """Rows of all epochs; of one, where they have no end."""
+    return self.num_rows(self._epochs or 1)
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """Rows of all epochs; of one, where they have no end."""
+    return len(self)
+
+  def num_rows(self, epochs: int) -> int:
+    """Returns how many rows `epochs` epochs have, which packs all of them.
+
+    Raises:
+      ValueError: these rows end after another number of epochs.
+    """
+    if self._epochs not in (None, epochs):
+      raise ValueError(
+        f"These rows end after {self._epochs} epochs, not after {epochs}."
+      )
+    windows = self._windows
+    if self._epochs is None:
+      windows = PackedWindows(
+        self._members,
+        self._mix,
+        self.options,
+        seed=self._seed,
+        shuffle=self._shuffle,
+        epochs=epochs,
+      )
+    num_rows = windows.num_rows
+    assert num_rows is not None, "an order of epochs ends"
+    return num_rows
+
+  def __getitem__(self, index: Any) -> Any:
+    """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
+    if isinstance(index, slice):
+      return self.slice(index)
+    rows = self.open_rows([operator.index(index)])
+    fields = rows.fields(
+      (0, self.seq_length), num_rows=1, options=FieldOptions()
+    )
+    return {TOKENS: fields[INPUT_IDS][0], LABELS: fields[LABELS][0]}
+
+  @property
+  def unique_identifiers(self) -> dict[str, Any]:
+    """Everything that decides the rows; paths and times do not."""
+    options = self.options
+    return {
+      "kind": "packed documents",
+      "order": "stable",
+      "shuffle": bool(self._shuffle),
+      "seed": self._seed,
+      "seq_length": options.budget,
+      "split": parse_split(self._split),
+      "split_index": self._split_index,
+      "packing": {
+        "packer": options.packer,
+        "plan_window": options.plan_window,
+        "overlong": options.overlong,
+        "segment_multiple": options.segment_multiple,
+        "max_segments": options.max_items,
+        "min_buffered_samples": options.min_buffered,
+        "epochs": self._epochs,
+      },
+      "sources": [source.identity for source in self.sources],
+      **self._mix.identity,
+    }
+
+  def rows_per_source(self, num_rows: int) -> np.ndarray:
+    """Returns int64[sources]: records of each in the first `num_rows` rows."""
+    return self._windows.records_before(num_rows)
+
+  def plan(self, index: int) -> PackedPlans:
+    """Plans one row."""
+    return self.plan_rows([operator.index(index)])
+
+  def plan_rows(self, rows: np.ndarray | Sequence[int]) -> PackedPlans:
+    """Plans many rows, reading no token.
+
+    Raises:
+      IndexError: there is no such row.
+      ValueError: a document is longer than a row, if that is an error.
+    """
+    found = []
+    for row in row_numbers(rows).tolist():
+      window = self._windows.find(row)
+      found.append(
+        (self._windows.window(window), row - self._windows.first_row(window))
+      )
+    return _joined(found, multiple=self.options.segment_multiple)
+
+  def open_rows(self, rows: np.ndarray | Sequence[int]) -> "PackedTokenRows":
+    """Plans rows, to read windows of their fields."""
+    return PackedTokenRows(self, self.plan_rows(rows))
+
+  def place(self, row: int) -> tuple[int, int]:
+    """Returns (window, first_row), which `seek` takes."""
+    return self._windows.place(row)
+
+  def seek(self, window: int, first_row: int) -> None:
+    """Lets rows from a window on be found without those before it."""
+    self._windows.seek(window, first_row)
+
+  def read_parts(
+    self,
+    plans: PackedPlans,
+    pieces: np.ndarray,
+    *,
+    skipped: np.ndarray,
+    count: np.ndarray,
+  ) -> np.ndarray:
+    """Reads parts of pieces, one after the other, with one token more each.
+
+    The token more, where labels are shifted, is the last position's label.
+
+    Args:
+      plans: of the pieces.
+      pieces: int64[k], which of them.
+      skipped: int64[k], positions of each before the part.
+      count: int32[k], positions of the part.
+
+    Returns:
+      int32[sum(count + ahead)].
+
+    Raises:
+      ValueError: an id is outside the vocabulary.
+    """  # fmt: skip
+    source = plans.source[pieces]
+    first = np.array([member.first for member in self._members], np.int64)
+    length = count + np.int32(self._ahead)
+    parts = RowPlans(
+      row_splits=np.array([0, len(pieces)], np.int64),
+      source=source,
+      sequence=first[source] + plans.example[pieces],
+      offset=plans.offset[pieces] + skipped,
+      length=length,
+      boundary=np.ones(len(pieces), bool),
+    )
+    total = int(length.sum(dtype=np.int64))
+    return gather.read_rows(
+      parts,
+      sources=self.sources,
+      columns=(0, total),
+      vocab_size=self.vocab_size,
+    )[0]
+
+  @property
+  def ahead(self) -> int:
+    """Tokens of a document that are labels alone, 0 or 1."""
+    return self._ahead
+
+
+class PackedTokenRows:
+  """Planned rows of `PackedSamples`."""
+
+  def __init__(self, samples: PackedSamples, plans: PackedPlans):
+    """Holds the plan."""
+    self._samples, self._plans = samples, plans
+
+  def fields(
+    self, window: tuple[int, int], *, num_rows: int, options: FieldOptions
+  ) -> dict[str, np.ndarray]:
+    """Returns positions [a, b) of every field; see `token_rows.OpenRows`."""
+    plans = self._plans
+    pieces, skipped, count = clip(plans, window)
+    ahead = self._samples.ahead
+    begin = np.zeros(len(plans.length), np.int64)
+    ids = np.zeros(0, np.int32)
+    if len(pieces):
+      ids = self._samples.read_parts(
+        plans, pieces, skipped=skipped, count=count
+      )
+      sizes = count.astype(np.int64) + ahead
+      begin[pieces] = np.cumsum(sizes) - sizes
+    return make_packed_fields(
+      plans,
+      id_begin=begin,
+      label_begin=begin + ahead,
+      ids=ids,
+      labels=ids,
+      window=window,
+      num_rows=num_rows,
+      options=options,
+    )
+
+
+def _joined(
+  found: Sequence[tuple[WindowRows, int]], *, multiple: int
+) -> PackedPlans:
+  """One plan of rows that windows hold."""
+  parts = [
+    slice(window.row_splits[row], window.row_splits[row + 1])
+    for window, row in found
+  ]
+  counts = [part.stop - part.start for part in parts]
+  row_splits = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+  def join(name: str, dtype: type) -> np.ndarray:
+    arrays = [
+      getattr(window, name)[part] for (window, _), part in zip(found, parts)
+    ]
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
+
+  length = join("length", np.int32)
+  return PackedPlans(
+    row_splits=row_splits.astype(np.int64),
+    source=join("source", np.int32),
+    example=join("example", np.int64),
+    offset=join("offset", np.int64),
+    length=length,
+    start=starts(row_splits.astype(np.int64), length, multiple=multiple),
+  )

@@ -1,0 +1,218 @@
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpgrain.fields import FieldOptions
+from hpgrain.packed_fields import starts
+from hpgrain.packed_samples import PackedSamples
+from hpgrain.packed_windows import PackingOptions
+from hpgrain.records import IGNORE_INDEX
+from hpgrain.sources.indexed import IndexedWriter
+
+NAMES = ("input_ids", "labels", "position_ids", "segment_ids", "loss_mask")
+
+
+def write(folder, name, documents, dtype="uint16"):
+  prefix = str(folder / name)
+  with IndexedWriter(prefix, dtype=dtype) as writer:
+    for document in documents:
+      writer.add_document(document)
+    writer.finalize()
+  return prefix
+
+
+def packed(prefixes, *, budget=8, seed=0, packer="best_fit", **others):
+  options = {
+    name: others.pop(name)
+    for name in ("overlong", "plan_window", "segment_multiple", "max_items")
+    if name in others
+  }
+  return PackedSamples(
+    prefixes,
+    options=PackingOptions(budget=budget, packer=packer, **options),
+    seed=seed,
+    **others,
+  )
+
+
+def fields_of(samples, rows, window=None, num_rows=None, **options):
+  window = window or (0, samples.seq_length)
+  made = samples.open_rows(rows).fields(
+    window, num_rows=num_rows or len(rows), options=FieldOptions(**options)
+  )
+  return {name: made[name].tolist() for name in NAMES}
+
+
+def twin(samples, documents, row, **options):
+  """One row's fields, a position at a time."""
+  size = samples.seq_length
+  plan = samples.plan_rows([row])
+  ids, labels = [0] * size, [IGNORE_INDEX] * size
+  segments, positions = [0] * size, [None] * size
+  for segment, (source, example, offset, length, start) in enumerate(
+    zip(
+      plan.source, plan.example, plan.offset, plan.length, plan.start,
+      strict=True,
+    )
+  ):  # fmt: skip
+    document = documents[source][example]
+    for i in range(length):
+      ids[start + i] = document[offset + i]
+      labels[start + i] = document[offset + i + samples.ahead]
+      segments[start + i] = segment + 1
+      positions[start + i] = i
+  if options.get("reset_position_ids"):
+    for p in range(size):
+      if positions[p] is None:
+        before = p and positions[p - 1] + 1 if not segments[p - 1] else 0
+        positions[p] = before if p else 0
+  else:
+    positions = list(range(size))
+  if not options.get("reset_attention_mask", True):
+    segments = [int(s > 0) for s in segments]
+  eod = options.get("eod_id") if options.get("eod_mask_loss") else None
+  loss = [
+    float(label >= 0 and id != eod)
+    for id, label in zip(ids, labels, strict=True)
+  ]
+  return dict(zip(NAMES, (ids, labels, positions, segments, loss), strict=True))
+
+
+def test_a_row_of_whole_documents(tmp_path):
+  prefix = write(tmp_path, "a", [[1, 2, 9], [], [3, 4, 5, 9], [6, 9]])
+  samples = packed([prefix], budget=7, shuffle=False, epochs=1)
+  assert len(samples) == 1
+  assert fields_of(samples, [0]) == {
+    "input_ids": [[1, 2, 3, 4, 5, 6, 0]],
+    "labels": [[2, 9, 4, 5, 9, 9, IGNORE_INDEX]],
+    "position_ids": [[0, 1, 2, 3, 4, 5, 6]],
+    "segment_ids": [[1, 1, 2, 2, 2, 3, 0]],
+    "loss_mask": [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]],
+  }
+  row = samples[0]
+  assert row["tokens"].tolist() == [1, 2, 3, 4, 5, 6, 0]
+  assert row["labels"].tolist() == [2, 9, 4, 5, 9, 9, IGNORE_INDEX]
+
+
+def test_unshifted_labels_are_the_inputs(tmp_path):
+  prefix = write(tmp_path, "a", [[1, 2, 9], [6, 9]])
+  samples = packed(
+    [prefix], budget=6, shuffle=False, epochs=1, labels_are_shifted=False
+  )
+  fields = fields_of(samples, [0], labels_are_shifted=False)
+  assert fields["input_ids"] == [[1, 2, 9, 6, 9, 0]]
+  assert fields["labels"] == [[1, 2, 9, 6, 9, IGNORE_INDEX]]
+
+
+def test_no_label_is_lost_where_a_document_is_split(tmp_path):
+  prefix = write(tmp_path, "a", [[1, 2, 3, 4, 5, 9]])
+  samples = packed(
+    [prefix], budget=2, overlong="split", shuffle=False, epochs=1
+  )
+  fields = fields_of(samples, range(3))
+  pairs = {
+    (i, label)
+    for ids, labels in zip(fields["input_ids"], fields["labels"], strict=True)
+    for i, label in zip(ids, labels, strict=True)
+    if label >= 0
+  }
+  assert pairs == {(1, 2), (2, 3), (3, 4), (4, 5), (5, 9)}
+
+
+def test_pieces_begin_at_multiples():
+  row_splits = np.array([0, 2, 2, 4], np.int64)
+  length = np.array([3, 1, 4, 5], np.int32)
+  assert starts(row_splits, length).tolist() == [0, 3, 0, 4]
+  assert starts(row_splits, length, multiple=4).tolist() == [0, 4, 0, 4]
+
+
+def test_an_epoch_holds_every_token_once(tmp_path):
+  documents = [[10 * d + i for i in range(1, d % 5 + 3)] for d in range(20)]
+  samples = packed(
+    [write(tmp_path, "a", documents)], plan_window=6, epochs=2, seed=3
+  )
+  fields = fields_of(samples, range(len(samples)))
+  found = sorted(
+    i
+    for ids, segments in zip(
+      fields["input_ids"], fields["segment_ids"], strict=True
+    )
+    for i, segment in zip(ids, segments, strict=True)
+    if segment
+  )
+  assert found == sorted(2 * [i for d in documents for i in d[:-1]])
+  with pytest.raises(IndexError, match="rows, got row"):
+    samples.plan_rows([len(samples)])
+  with pytest.raises(ValueError, match="end after 2 epochs, not after 1"):
+    samples.num_rows(1)
+
+
+def test_what_is_wrong_is_said(tmp_path):
+  prefix = write(tmp_path, "a", [[1, 2, 3, 9]])
+  with pytest.raises(ValueError, match="at least one corpus"):
+    packed([])
+  with pytest.raises(ValueError, match="both named 'a'"):
+    packed([prefix, prefix])
+  with pytest.raises(ValueError, match="got 1 weights for 2 sources"):
+    packed([prefix, prefix], names=["x", "y"], weights=[1])
+  with pytest.raises(ValueError, match="example 0, has 3"):
+    packed([prefix], budget=2).plan(0)
+  samples = packed([prefix], vocab_size=9)
+  with pytest.raises(ValueError, match=r"'a', sequence 0, offset 3: .* id 9"):
+    samples.open_rows([0]).fields((0, 8), num_rows=1, options=FieldOptions())
+
+
+documents_lists = st.lists(
+  st.lists(st.integers(1, 60000), max_size=7), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_fields_follow_the_definition(tmp_path_factory, data):
+  folder = tmp_path_factory.mktemp("corpora")
+  corpora = data.draw(st.lists(documents_lists, min_size=1, max_size=3))
+  corpora = [[[1, 2, 3], *documents] for documents in corpora]
+  prefixes = [
+    write(folder, f"c{i}", documents) for i, documents in enumerate(corpora)
+  ]
+  packer = data.draw(st.sampled_from(["best_fit", "first_fit", "concat"]))
+  multiple = 1 if packer == "concat" else data.draw(st.sampled_from([1, 2, 4]))
+  samples = packed(
+    prefixes,
+    packer=packer,
+    overlong="split",
+    segment_multiple=multiple,
+    plan_window=data.draw(st.integers(1, 9)),
+    seed=data.draw(st.integers(0, 5)),
+    epochs=data.draw(st.sampled_from([None, 1, 2])),
+    labels_are_shifted=data.draw(st.booleans()),
+    weights=data.draw(st.sampled_from([None, [1] * len(corpora)])),
+  )
+  # An empty sequence is none in the index.
+  stored = [[d for d in documents if d] for documents in corpora]
+  rows = range(min(len(samples), 6))
+  options = {
+    "reset_position_ids": data.draw(st.booleans()),
+    "reset_attention_mask": data.draw(st.booleans()),
+    "eod_mask_loss": True,
+    "eod_id": 2,
+  }
+  whole = fields_of(samples, rows, num_rows=len(rows) + 1, **options)
+  for place, row in enumerate(rows):
+    expected = twin(samples, stored, row, **options)
+    for name in NAMES:
+      assert whole[name][place] == expected[name], name
+  assert whole["segment_ids"][-1] == [0] * samples.seq_length
+  # Any windows of the same rows, in another process.
+  other = pickle.loads(pickle.dumps(samples))
+  cut = data.draw(st.integers(0, samples.seq_length))
+  for window in ((0, cut), (cut, samples.seq_length)):
+    part = fields_of(other, rows, window=window, **options)
+    for name in NAMES:
+      assert part[name] == [
+        values[window[0] : window[1]] for values in whole[name][:-1]
+      ]
