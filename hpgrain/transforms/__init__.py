@@ -1,0 +1,1 @@
+"""Records in, examples of token ids out, while training."""
