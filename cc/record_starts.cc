@@ -161,7 +161,6 @@ void RecordStarts::Elements(Span<const uint8_t> block,
         ThrowInvalid("byte ", place(), " stands before the array.");
       }
       ++p;
-      start_ = place();
       state_ = State::kInside;
       continue;
     }
@@ -172,7 +171,7 @@ void RecordStarts::Elements(Span<const uint8_t> block,
     const bool closes = (c == ']' || c == '}') && depth_ == 0;
     // An empty array has no element; a comma has one on both its sides.
     if (!known_ && !(closes && first_)) {
-      starts->push_back(start_);
+      starts->push_back(place());
       known_ = true;
     }
     ++p;
@@ -182,7 +181,6 @@ void RecordStarts::Elements(Span<const uint8_t> block,
       starts->push_back(place());
       state_ = State::kAfter;
     } else if (c == ',' && depth_ == 0) {
-      start_ = place();
       first_ = known_ = false;
     } else if (c == '[' || c == '{') {
       ++depth_;

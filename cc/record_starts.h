@@ -22,9 +22,10 @@ enum class RecordKind {
 // "json_lines", "text_lines", "csv_rows" or "json_array"; throws else.
 RecordKind RecordKindNamed(std::string_view name);
 
-// Follows one file. The starts of an array's elements are the bytes after its
-// bracket and commas, and the byte after its end is the last of them; what
-// begins with a line begins at the line's first byte.
+// Follows one file. What begins with a line begins at the line's first byte.
+// An array's elements begin with their first byte that is not white space,
+// missing ones with the comma or bracket in their place; the place after the
+// array's end is given as the last of them.
 class RecordStarts {
  public:
   // `offset` is the place in the file of the first byte that will be fed.
@@ -46,7 +47,7 @@ class RecordStarts {
   enum class State {
     kBlank,      // of the record nothing but what may be left out was seen
     kInside,     // the record's start is known (lines: up to the line's end)
-    kReturned,   // text and CSV: "\r" was seen, which only "\n" may follow
+    kReturned,   // text and CSV: "\r" was seen
     kField,      // CSV: in a field, or after its quotes went wrong
     kQuoted,     // CSV: between quotes
     kQuote,      // CSV: after a quote between quotes
@@ -66,11 +67,11 @@ class RecordStarts {
   RecordKind kind_;
   State state_;
   int64_t offset_;
-  int64_t start_;      // of the record that is looked at
+  int64_t start_;      // of the line that is looked at
   int64_t depth_ = 0;  // array: brackets that are open inside it
   int64_t rest_ = -1;
   bool first_ = true;  // array: no comma was seen
-  bool known_ = false;  // array: the element is not blank
+  bool known_ = false;  // CSV and array: the record's start was appended
 };
 
 }  // namespace hpgrain

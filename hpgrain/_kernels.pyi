@@ -445,7 +445,7 @@ class RecordStarts:
     Args:
       kind: "json_lines" (of more than white space), "text_lines" (of more
         than a carriage return), "csv_rows" (the header among them) or
-        "json_array" (the bytes after its bracket and commas, and after it).
+        "json_array" (its elements, and the place after its end).
       offset: the place in the file of the first byte that will be fed.
     """
 
