@@ -89,7 +89,7 @@ void ElementsOfAnArray() {
   CheckStarts("json_array", "[{}]", {1, 4});
   CheckStarts("json_array", "[{\"a\": [1, {\"b\": 2}]}, 3 ]\n", {1, 23, 26});
   // A bracket, a comma or a quote in a string is none.
-  CheckStarts("json_array", "[\"],\\\"],\", \"\\\\\",1]", {1, 10, 16, 18});
+  CheckStarts("json_array", "[\"],\\\"],\", \"\\\\\",1]", {1, 11, 16, 18});
   // A comma has an element on both sides, though it may be missing.
   CheckStarts("json_array", "[,]", {1, 2, 3});
   CheckStarts("json_array", "[1, ]", {1, 4, 5});
