@@ -1,0 +1,1 @@
+"""Sources whose records are read by number; see `formats.open_records`."""
