@@ -73,6 +73,49 @@ def test_what_is_not_trained_is_no_label():
   assert examples.labels.dtype == examples.input_ids.dtype == np.int32
 
 
+def test_an_end_is_put_behind_each_document():
+  documents = [[1, 2, 3], [], [4]]
+  shifted = cut(documents, max_seq_len=2, labels_are_shifted=True, end_id=9)
+  assert listed(shifted) == [
+    [([1, 2], [2, 3]), ([3], [9])],
+    [],
+    [([4], [9])],
+  ]
+  unshifted = cut(documents, max_seq_len=2, labels_are_shifted=False, end_id=9)
+  assert listed(unshifted) == [
+    [([1, 2], [1, 2]), ([3, 9], [3, 9])],
+    [],
+    [([4, 9], [4, 9])],
+  ]
+
+
+@pytest.mark.parametrize(
+  "shifted, end_id, labels, weights",
+  [
+    (True, None, [IGNORE_INDEX, 3, 5], [0, 2, 1]),
+    (True, 9, [IGNORE_INDEX, 3, 9, 5, 9], [0, 2, 1, 1, 1]),
+    (False, None, [1, IGNORE_INDEX, 3, 4, 5], [0.5, 0, 2, 1, 1]),
+    (
+      False,
+      9,
+      [1, IGNORE_INDEX, 3, 9, 4, 5, 9],
+      [0.5, 0, 2, 1, 1, 1, 1],
+    ),
+  ],
+)
+def test_weights_stand_beside_their_labels(shifted, end_id, labels, weights):
+  examples = cut(
+    [[1, 2, 3], [4, 5]],
+    max_seq_len=8,
+    labels_are_shifted=shifted,
+    weights=np.array([0.5, 0, 2, 1, 1]),
+    end_id=end_id,
+  )
+  assert examples.labels.tolist() == labels
+  assert examples.weights.tolist() == weights
+  assert examples.weights.dtype == np.float32
+
+
 def test_what_does_not_fit_is_refused():
   with pytest.raises(ValueError, match="max_seq_len must be at least 1, got 0"):
     cut([[1]], max_seq_len=0, labels_are_shifted=True)
@@ -87,9 +130,10 @@ def test_what_does_not_fit_is_refused():
   documents=st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=6),
   size=st.integers(1, 6),
   shifted=st.booleans(),
+  end_id=st.sampled_from([None, 7]),
   data=st.data(),
 )
-def test_documents_are_cut_as_defined(documents, size, shifted, data):
+def test_documents_are_cut_as_defined(documents, size, shifted, end_id, data):
   trained = data.draw(
     st.tuples(
       *(
@@ -103,5 +147,9 @@ def test_documents_are_cut_as_defined(documents, size, shifted, data):
     max_seq_len=size,
     labels_are_shifted=shifted,
     trained=np.array([t for flags in trained for t in flags], bool),
+    end_id=end_id,
   )
+  if end_id is not None:
+    trained = [[*flags, True] for flags in trained]
+    documents = [[*ids, end_id] if ids else [] for ids in documents]
   assert listed(examples) == twin(documents, size, shifted, trained)
