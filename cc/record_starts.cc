@@ -115,7 +115,7 @@ void RecordStarts::Rows(Span<const uint8_t> block,
       known_ = false;
       continue;
     }
-    if (!known_ && (c != '\r' || state_ == State::kReturned)) {
+    if (!known_ && c != '\r') {
       starts->push_back(start_);
       known_ = true;
     }

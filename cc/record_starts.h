@@ -15,7 +15,7 @@ namespace hpgrain {
 enum class RecordKind {
   kJsonLines,  // lines of more than white space
   kTextLines,  // lines of more than "\r"
-  kCsvRows,    // rows that are not empty, the header among them
+  kCsvRows,    // rows of more than "\r"s, the header among them
   kJsonArray,  // what stands between the commas of the outermost array
 };
 

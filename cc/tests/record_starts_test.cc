@@ -79,6 +79,8 @@ void RowsOfCsv() {
   // So is what follows a return.
   CheckStarts("csv_rows", "a\rb,\"c\nd\n", {0, 7});
   CheckStarts("csv_rows", "\rb\nd\n", {0, 3});
+  // Of returns alone no row is made.
+  CheckStarts("csv_rows", "\r\r\r\na\r\r\n\r", {4});
   CheckStarts("csv_rows", "\"a\"\r\nd\n", {0, 5});
 }
 

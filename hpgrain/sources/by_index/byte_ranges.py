@@ -63,7 +63,7 @@ class ByteRanges:
       FileNotFoundError: a file is gone.
       ValueError: one was written again, or is shorter than it was.
     """
-    order = np.lexsort((start, file))
+    order = np.lexsort((stop, start, file))
     pieces: list[bytes] = [b""] * len(order)
     numbers = file[order]
     begins = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
