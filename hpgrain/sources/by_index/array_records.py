@@ -61,6 +61,7 @@ class ArrayRecordRecords:
   def read(self, indices: np.ndarray) -> list[Record]:
     """As `Records.read`."""
     numbers = record_numbers(indices, num_records=len(self), name=self.name)
+    self._tables.check_unchanged(numbers)
     # A file is a group: it is asked once for all of its records.
     return row_groups.read_grouped(
       numbers, self._tables.first_row, self._read_rows
@@ -71,7 +72,6 @@ class ArrayRecordRecords:
     return self._tables.place(index, name=self.name)
 
   def _read_rows(self, file: int, rows: np.ndarray) -> list[Record]:
-    self._tables.check_unchanged(file)
     path = self._tables.files[file].path
     with self._lock:
       if file not in self._open:

@@ -58,6 +58,8 @@ class ArrowRecords:
   def read(self, indices: np.ndarray) -> list[Record]:
     """As `Records.read`."""
     numbers = record_numbers(indices, num_records=len(self), name=self.name)
+    # Also because a mapped file that was cut short must not be looked at.
+    self._tables.check_unchanged(numbers)
     return row_groups.read_grouped(
       numbers, self._tables.first_row, self._read_rows
     )
@@ -67,8 +69,6 @@ class ArrowRecords:
     return self._tables.place(index, name=self.name)
 
   def _read_rows(self, group: int, rows: np.ndarray) -> list[Record]:
-    # Also because a mapped file that was cut short must not be looked at.
-    self._tables.check_unchanged(self._tables.locate(group)[0])
     return row_groups.table_rows(
       self._held.get(group, self._read_batch),
       rows,

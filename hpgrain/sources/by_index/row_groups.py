@@ -20,7 +20,9 @@ from hpgrain.tools.readers.json_texts import not_utf8
 from hpgrain.tools.readers.records import BadRecordError
 
 # Of groups that are kept for the next batch; the last one is, in any case.
-HELD_BYTES = 1 << 28
+HELD_BYTES = 1 << 27
+# What a column of strings surely holds; their offsets have 32 bits.
+_TAKEN_BYTES = 1 << 31
 
 
 class HeldGroups:
@@ -88,14 +90,8 @@ def table_rows(
   """
   import pyarrow as pa
 
-  # Taking rows would join a column's chunks, which may not fit in one.
-  bounds = np.flatnonzero(np.diff(rows, prepend=-2, append=-2) != 1)
-  slices = [
-    table.slice(int(rows[begin]), end - begin)
-    for begin, end in itertools.pairwise(bounds.tolist())
-  ]
   try:
-    return pa.concat_tables(slices).to_pylist()
+    return _chosen(pa, table, rows).to_pylist()
   except UnicodeDecodeError:
     for row in rows.tolist():
       try:
@@ -106,6 +102,20 @@ def table_rows(
           f"{place(first + row)} {not_utf8(error)}"
         ) from None
     raise AssertionError("each row by itself is UTF-8") from None
+
+
+def _chosen(pa: ModuleType, table: Any, rows: np.ndarray) -> Any:
+  """The rows int64[n] of a table, in that order."""
+  if table.nbytes * len(rows) < _TAKEN_BYTES:
+    return table.take(pa.array(rows))
+  # Taking would copy them to one column, which may not hold them all.
+  bounds = np.flatnonzero(np.diff(rows, prepend=-2, append=-2) != 1)
+  return pa.concat_tables(
+    [
+      table.slice(int(rows[begin]), end - begin)
+      for begin, end in itertools.pairwise(bounds.tolist())
+    ]
+  )
 
 
 def pyarrow_for(path: str) -> ModuleType:

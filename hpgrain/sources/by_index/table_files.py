@@ -85,13 +85,16 @@ class TableFiles:
     before = int(self.first_row[self._first_group[file]])
     return f"{self.files[file].path}, record {number - before + 1}"
 
-  def check_unchanged(self, file: int) -> None:
-    """Refuses a file that was written again.
+  def check_unchanged(self, numbers: np.ndarray) -> None:
+    """Refuses files of the records int64[n] that were written again.
 
     Raises:
-      FileNotFoundError: it is gone.
-      ValueError: it was.
+      FileNotFoundError: one is gone.
+      ValueError: one was.
     """
-    known = self.files[file]
-    if size_and_version(known.path) != (known.size, known.version):
-      raise ValueError(changed(known))
+    before = self.first_row[self._first_group]
+    files = np.searchsorted(before, numbers, side="right") - 1
+    for file in np.unique(files).tolist():
+      known = self.files[file]
+      if size_and_version(known.path) != (known.size, known.version):
+        raise ValueError(changed(known))

@@ -1,5 +1,6 @@
 """Parquet by index."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -105,14 +106,24 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
   assert records.read([0]) == [{"text": "good"}]
 
 
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.booleans())
+def test_rows_are_taken_or_sliced(asked, large):
+  table = pa.concat_tables(
+    [pa.table({"n": list(range(4))}), pa.table({"n": list(range(4, 10))})]
+  )
+  with pytest.MonkeyPatch.context() as patch:
+    if large:
+      patch.setattr(row_groups, "_TAKEN_BYTES", 0)
+    found = row_groups.table_rows(table, np.array(asked), place=str, first=0)
+  assert found == [{"n": row} for row in asked]
+
+
 @given(
   st.lists(st.integers(1, 4), max_size=5),
   st.lists(st.integers(0, 19), max_size=8),
 )
 def test_groups_of_any_sizes(sizes, asked):
   # The arithmetic alone: group g has rows (g, 0), (g, 1), ...
-  import numpy as np
-
   first_row = np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))])
   rows = [(g, r) for g, size in enumerate(sizes) for r in range(size)]
   asked = [i for i in asked if i < len(rows)]
