@@ -11,7 +11,7 @@ ids, and nothing is put around it: its template wrote what belongs there.
 """
 
 import dataclasses
-import json
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class ChatEncoder:
   """Encodes rendered conversations; threads may share it."""
 
   def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-    """Copies the tokenizer's Rust backend.
+    """Opens a copy of the tokenizer's Rust backend, once a process.
 
     Raises:
       ValueError: it has none, or its own call gives other ids.
@@ -52,13 +52,7 @@ class ChatEncoder:
         " gives the ids of its own call, and only that says which characters a"
         " token came from. Take a fast tokenizer for data_type='conversation'."
       )
-    import tokenizers
-
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    _keep_offsets(state.get("post_processor"))
-    self._backend: Any = tokenizers.Tokenizer.from_str(json.dumps(state))
-    self._backend.no_truncation()
-    self._backend.no_padding()
+    self._backend = _open(tokenizer.backend_tokenizer.to_str())
 
   def encode(self, rendered: Sequence[Rendered]) -> list[ChatTokens]:
     """Encodes a batch, on all cores and without the GIL."""
@@ -99,13 +93,16 @@ def token_weights(offsets: np.ndarray, spans: Sequence[Span]) -> np.ndarray:
   return weights
 
 
-def _keep_offsets(processor: Any) -> None:
-  """Leaves white space in the offsets of the tokens it belongs to."""
-  if isinstance(processor, dict):
-    if "trim_offsets" in processor:
-      processor["trim_offsets"] = False
-    for value in processor.values():
-      _keep_offsets(value)
-  elif isinstance(processor, list):
-    for value in processor:
-      _keep_offsets(value)
+@functools.lru_cache(maxsize=2)
+def _open(tokenizer_json: str) -> Any:
+  """A backend of our own, which nobody sets a truncation in meanwhile."""
+  import tokenizers
+
+  # Else a token's white space is left out of its offsets. Inside a string of
+  # the JSON these quotes would be escaped.
+  backend: Any = tokenizers.Tokenizer.from_str(
+    tokenizer_json.replace('"trim_offsets":true', '"trim_offsets":false')
+  )
+  backend.no_truncation()
+  backend.no_padding()
+  return backend

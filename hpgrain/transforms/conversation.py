@@ -13,7 +13,6 @@ r"""Conversations in, examples out that learn the assistant's turns alone.
 An example without a label to learn is always left out, and counted.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from hpgrain.examples import Examples, cut_documents
 from hpgrain.transforms.chat_templates import find_template, fix_day
 from hpgrain.transforms.chat_tokens import ChatEncoder, ChatTokens
 from hpgrain.transforms.counters import Counters
-from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
+from hpgrain.transforms.lazy_tokenizer import OPENING, LazyTokenizer
 from hpgrain.transforms.messages import (
   MESSAGE_KEYS,
   ROLES,
@@ -111,7 +110,6 @@ class ConversationTransform:
     self._labels_are_shifted = labels_are_shifted
     # Ids of a conversation that fills an example.
     self._limit = self._max_seq_len + int(labels_are_shifted)
-    self._lock = threading.Lock()
     self._opened: tuple[Renderer, ChatEncoder] | None = None
     self.counters = Counters()
 
@@ -241,27 +239,23 @@ class ConversationTransform:
 
   def _open(self) -> tuple[Renderer, ChatEncoder]:
     """What renders and what encodes, opened the first time."""
-    with self._lock:
-      if self._opened is None:
-        tokenizer = self._tokenizer.open()
-        added = tokenizer.added_tokens_decoder.values()
-        renderer = Renderer(
-          self._template(),
-          special_tokens=self._special_tokens(),
-          trained_roles=self._trained_roles,
-          end_tokens=[str(token) for token in added if token.special],
-          variables=self._variables,
-        )
-        self._opened = renderer, ChatEncoder(tokenizer)
-      return self._opened
+    if self._opened is None:
+      with OPENING:
+        self._opened = self._opened or self._open_now()
+    return self._opened
+
+  def _open_now(self) -> tuple[Renderer, ChatEncoder]:
+    tokenizer = self._tokenizer.open()
+    added = tokenizer.added_tokens_decoder.values()
+    renderer = Renderer(
+      self._template(),
+      special_tokens=self._special_tokens(),
+      trained_roles=self._trained_roles,
+      end_tokens=[str(token) for token in added if token.special],
+      variables=self._variables,
+    )
+    return renderer, ChatEncoder(tokenizer)
 
   def __getstate__(self) -> dict[str, Any]:
     """What a pickle carries: the options, and nothing that is open."""
-    left_out = ("_lock", "_opened")
-    return {k: v for k, v in self.__dict__.items() if k not in left_out}
-
-  def __setstate__(self, state: dict[str, Any]) -> None:
-    """Opens the tokenizer at the first batch, as the original did."""
-    self.__dict__.update(state)
-    self._lock = threading.Lock()
-    self._opened = None
+    return {**self.__dict__, "_opened": None}

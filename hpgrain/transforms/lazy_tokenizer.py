@@ -14,7 +14,9 @@ from hpgrain.tokenizer import TokenizerInfo, load_tokenizer, tokenizer_info
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
-_OPENING = threading.Lock()
+# Held while a tokenizer is loaded or called, as openers of encoders call it to
+# see what it does: two threads in one fail ("Already borrowed").
+OPENING = threading.RLock()
 
 
 class LazyTokenizer:
@@ -61,7 +63,7 @@ class LazyTokenizer:
     """
     if self._given is not None:
       return self._given
-    with _OPENING:
+    with OPENING:
       return _load(self._name, *self._options)
 
   def info(self) -> TokenizerInfo:

@@ -26,7 +26,7 @@ from hpgrain.tools.encoders import (
   choose_backend,
 )
 from hpgrain.transforms.counters import Counters
-from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
+from hpgrain.transforms.lazy_tokenizer import OPENING, LazyTokenizer
 from hpgrain.transforms.text_fields import text_keys_of, text_reader
 from hpgrain.transforms.transform import Place, Record
 
@@ -184,15 +184,16 @@ class PlaintextTransform:
   def _opened(self, texts: Sequence[str]) -> Encoder:
     """The encoder, opened the first time; the lock is held."""
     if self._encoder is None:
-      tokenizer = self._tokenizer.open()
-      spec = choose_backend(
-        tokenizer,
-        sample=texts if self._sample is None else self._sample,
-        vocab_size=self._tokenizer.info().vocab_size,
-        backend=self._backend,
-        special_tokens_in_text=self._special,
-      )
-      self._encoder = spec.open(parallel=self._parallel, tokenizer=tokenizer)
+      with OPENING:
+        spec = choose_backend(
+          self._tokenizer.open(),
+          sample=texts if self._sample is None else self._sample,
+          vocab_size=self._tokenizer.info().vocab_size,
+          backend=self._backend,
+          special_tokens_in_text=self._special,
+        )
+      # Its own copy: the tokenizer may be called by other threads meanwhile.
+      self._encoder = spec.open(parallel=self._parallel)
     return self._encoder
 
   def __getstate__(self) -> dict[str, Any]:

@@ -152,6 +152,20 @@ def test_what_teaches_nothing_is_dropped_and_counted(chat):
   assert counters["tokens_dropped"] == {"no_label": 3 + 7}
 
 
+def test_a_label_that_shifting_leaves_out_is_none(chat):
+  template = "{% for m in messages %}{% if m.role == 'assistant' %}"
+  template += "{% generation %}{{ m.content }} {% endgeneration %}"
+  template += "{% else %}{{ m.content }} {% endif %}{% endfor %}"
+  record = chat_record(("assistant", "a"), ("user", "b"))
+  examples, counters = made(chat, [record], chat_template=template)
+  assert examples == [[]]
+  assert counters["dropped"] == {"no_label": 1}
+  examples, _ = made(
+    chat, [record], chat_template=template, labels_are_shifted=False
+  )
+  assert examples == [[([8, 9], [8, _NO])]]
+
+
 def test_a_bad_record_is_named_and_not_quoted(chat):
   robot = chat_record(("robot", "secret"))
   for record, message in (
@@ -295,16 +309,19 @@ def test_offsets_that_leave_out_spaces_lose_no_token(bpe_folder):
 
   backend = tokenizer.backend_tokenizer
   backend.post_processor = processors.ByteLevel(trim_offsets=True)
+  # What is learnt ends in the spaces, with no token behind them.
+  template = "{% for m in messages %}{% generation %}{{ m.content }}"
+  template += "{% endgeneration %}<eos>{% endfor %}"
   transform = ConversationTransform(
     LazyTokenizer(tokenizer),
     max_seq_len=1000,
-    chat_template="plain",
+    chat_template=template,
     labels_are_shifted=False,
   )
-  record = chat_record(("user", "a"), ("assistant", "   \n\n  b  "))
+  record = chat_record(("assistant", "   \n\n  b  "))
   examples = transform([record], place)
   ids = examples.labels[examples.labels != _NO]
-  assert tokenizer.decode(ids) == "   \n\n  b  <eos>"
+  assert tokenizer.decode(ids) == "   \n\n  b  "
 
 
 @pytest.mark.skipif(not ASSETS, reason="HPGRAIN_TEST_TOKENIZERS is not set")
