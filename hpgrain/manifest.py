@@ -61,6 +61,7 @@ class Manifest:
     sequences: sequences of the pair.
     tokens: tokens of the pair, EODs included.
     dropped_tokens: tokens after the last whole record, not in the pair.
+    dropped_documents: records those would have begun, at most one a partition.
     empty_documents: documents read that gave no token.
     inputs: the files read, in order.
     bin_bytes: size of the `.bin`.
@@ -98,6 +99,7 @@ class Manifest:
   inputs: tuple[InputFile, ...]
   bin_bytes: int
   idx_bytes: int
+  dropped_documents: int = 0
   json_key: str | None = None
   records: int | None = None
   special_token_documents: int | None = None

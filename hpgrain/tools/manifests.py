@@ -30,6 +30,7 @@ class Summaries:
     bad: the first of them.
     empty: for each key, records without a token.
     special: for each key, records that spell out a special token.
+    tokens: for each key, of all units.
   """
 
   def __init__(
@@ -40,10 +41,13 @@ class Summaries:
     self.bad: list[BadInput] = []
     self.empty = [0] * num_keys
     self.special = [0] * num_keys
+    self.tokens = [0] * num_keys
     path, before = "", 0
     for unit_path, unit in zip(paths, units):
       with UnitReader(unit_path) as reader:
         summary = reader.summary
+        for key in range(num_keys):
+          self.tokens[key] += reader.num_tokens(key)
       if unit.file.path != path:
         path, before = unit.file.path, 0
       for bad in summary["bad"][: _LISTED - len(self.bad)]:
@@ -110,6 +114,7 @@ def make_manifest(
     sequences=counts.sequences,
     tokens=counts.tokens,
     dropped_tokens=counts.dropped_tokens,
+    dropped_documents=counts.dropped_documents,
     empty_documents=summaries.empty[place],
     inputs=tuple(InputFile(path=file.path, bytes=file.size) for file in files),
     bin_bytes=bin_bytes,

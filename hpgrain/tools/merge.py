@@ -34,12 +34,14 @@ class Counts:
     sequences: sequences of the pair.
     tokens: tokens of the pair.
     dropped_tokens: tokens of tails that are not in it.
+    dropped_documents: those tails, each less than a record.
   """
 
   documents: int
   sequences: int
   tokens: int
   dropped_tokens: int
+  dropped_documents: int = 0
 
 
 def merge(
@@ -48,7 +50,7 @@ def merge(
   key: int,
   layout: Layout,
   writer: IndexedWriter,
-  report: Callable[[int], None] = lambda tokens: None,
+  report: Callable[[int, int], None] = lambda documents, tokens: None,
 ) -> Counts:
   """Writes the documents of one key into a pair.
 
@@ -57,7 +59,7 @@ def merge(
     key: the key's place.
     layout: partitions, packing and order.
     writer: of the pair; neither finalized nor discarded here.
-    report: told of tokens that were written since.
+    report: told of documents and tokens that were written since.
 
   Raises:
     ValueError: a unit's file is damaged.
@@ -91,7 +93,10 @@ class _Output:
   """Writes documents whole, or laid end to end and cut into records."""
 
   def __init__(
-    self, writer: IndexedWriter, layout: Layout, report: Callable[[int], None]
+    self,
+    writer: IndexedWriter,
+    layout: Layout,
+    report: Callable[[int, int], None],
   ) -> None:
     self._writer = writer
     self._carry = layout.carry_tails
@@ -132,8 +137,14 @@ class _Output:
       self._packer.drop_tail()
 
   def counts(self) -> Counts:
-    dropped = self._packer.num_dropped if self._packer else 0
-    return Counts(self._documents, self._sequences, self._tokens, dropped)
+    counts = Counts(self._documents, self._sequences, self._tokens, 0)
+    if self._packer is None:
+      return counts
+    return dataclasses.replace(
+      counts,
+      dropped_tokens=self._packer.num_dropped,
+      dropped_documents=self._packer.num_tails,
+    )
 
   def _write(
     self,
@@ -146,4 +157,4 @@ class _Output:
     self._documents += len(counts)
     self._sequences += len(lengths)
     self._tokens += num_tokens
-    self._report(num_tokens)
+    self._report(len(counts), num_tokens)

@@ -15,6 +15,7 @@ class Packer:
 
   Attributes:
     num_dropped: tokens of tails that were given up.
+    num_tails: how many such tails there were, none of them empty.
   """
 
   def __init__(self, record_length: int) -> None:
@@ -22,7 +23,7 @@ class Packer:
     self._record_length = record_length
     self._waiting: list[np.ndarray] = []
     self._num_waiting = 0
-    self.num_dropped = 0
+    self.num_dropped = self.num_tails = 0
 
   def add(self, tokens: np.ndarray) -> np.ndarray:
     """Takes tokens [n]; returns the whole records that there are now, joined.
@@ -43,6 +44,7 @@ class Packer:
   def drop_tail(self) -> None:
     """Gives up the tokens that wait for a record to be filled."""
     self.num_dropped += self._num_waiting
+    self.num_tails += self._num_waiting > 0
     self._waiting, self._num_waiting = [], 0
 
 

@@ -1,8 +1,9 @@
 """Finished units in, pairs and manifests under their final names out."""
 
+import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hpgrain.manifest import (
@@ -18,6 +19,7 @@ from hpgrain.tools.manifests import Summaries, make_manifest
 from hpgrain.tools.merge import merge
 from hpgrain.tools.options import Options
 from hpgrain.tools.partition_files import write_partition_files
+from hpgrain.tools.progress import Progress
 from hpgrain.tools.request import Layout, UnitRequest
 from hpgrain.tools.work_folder import WorkFolder
 
@@ -59,7 +61,10 @@ def publish(
   for place, key in enumerate(request.keys):
     prefix = options.prefix(key)
     with IndexedWriter(prefix, dtype=request.encoder.dtype) as writer:
-      counts = merge(paths, key=place, layout=layout, writer=writer)
+      with _progress(options, request, summaries, place) as report:
+        counts = merge(
+          paths, key=place, layout=layout, writer=writer, report=report
+        )
       # An old manifest must not lie beside a new pair, not even for a moment.
       manifest_path(prefix).unlink(missing_ok=True)
       writer.finalize()
@@ -95,6 +100,22 @@ def published(options: Options) -> dict[str, Manifest]:
       )
     manifests[key] = manifest
   return manifests
+
+
+@contextlib.contextmanager
+def _progress(
+  options: Options, request: UnitRequest, summaries: Summaries, place: int
+) -> Iterator[Callable[[int, int], None]]:
+  """Shows how far a key's merge has come; yields what to tell of it."""
+  itemsize = request.encoder.dtype.itemsize
+  with Progress(
+    summaries.tokens[place] * itemsize,
+    options.log_interval,
+    what=f"merging {request.keys[place]}",
+  ) as progress:
+    yield lambda documents, tokens: progress.update(
+      documents, tokens, tokens * itemsize
+    )
 
 
 def _warn_if_empty(options: Options, prefix: Path, manifest: Manifest) -> None:
