@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import os
 import pickle
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,12 +60,20 @@ class Report:
     num_units: units of the input.
     num_done: units this run did.
     num_reused: units that were there already.
+    num_inputs: files of the input.
+    input_bytes: their sizes together.
+    done_bytes: of those, what the units this run did have.
+    seconds: that the run took, the tokenizer's loading left out.
   """
 
   manifests: dict[str, Manifest]
   num_units: int
   num_done: int
   num_reused: int
+  num_inputs: int = 0
+  input_bytes: int = 0
+  done_bytes: int = 0
+  seconds: float = 0.0
 
 
 def prepare_corpus(
@@ -120,6 +129,7 @@ def prepare(
   Raises:
     As `prepare_corpus`.
   """
+  start = time.monotonic()
   files = check_request(options)
   if options.pack_to_seq_len is not None and not options.append_eod:
     warnings.warn(
@@ -141,10 +151,16 @@ def prepare(
     restart=options.overwrite,
   ) as folder:
     try:
-      return run.work(folder)
+      report = run.work(folder)
     except BaseException:
       folder.remove_if_useless()
       raise
+  return dataclasses.replace(
+    report,
+    num_inputs=len(files),
+    input_bytes=sum(file.size for file in files),
+    seconds=time.monotonic() - start,
+  )
 
 
 def check_request(options: Options) -> list[InputFile]:
@@ -234,8 +250,10 @@ class _Run:
       return Report(manifests, len(self._units), 0, len(self._units))
     if not same and not self._options.overwrite:
       refuse_existing(self._options)
-    num_done, num_reused = self._do_units(folder)
-    report = Report({}, len(self._units), num_done, num_reused)
+    num_done, num_reused, done_bytes = self._do_units(folder)
+    report = Report(
+      {}, len(self._units), num_done, num_reused, done_bytes=done_bytes
+    )
     if self._options.num_shards > 1:
       return report
     folder.mark_done({**wanted, "published": False})
@@ -274,8 +292,8 @@ class _Run:
     template = read_template(self._options.chat_template, self._tokenizer)
     return Chat(template, pickle.dumps(self._tokenizer))
 
-  def _do_units(self, folder: WorkFolder) -> tuple[int, int]:
-    """Returns how many units were done, and how many were there."""
+  def _do_units(self, folder: WorkFolder) -> tuple[int, int, int]:
+    """Returns how many units were done, how many were there, bytes done."""
     options = self._options
     mine = [
       (number, unit)
@@ -317,4 +335,4 @@ class _Run:
           parallel=parallel, tokenizer=self._tokenizer
         ),
       )
-    return len(todo), len(mine) - len(todo)
+    return len(todo), len(mine) - len(todo), left

@@ -7,8 +7,10 @@ A terminal shows one bar a phase, which is drawn anew a few times a second:
 A file gets lines, of which one says what the bar does.
 """
 
+import os
 import sys
 import time
+from typing import Any
 
 from tqdm import tqdm
 
@@ -54,7 +56,7 @@ class Progress:
         desc=what,
         unit="B",
         unit_scale=True,
-        dynamic_ncols=True,
+        **_columns(),
         bar_format=_BAR,
       )
 
@@ -98,3 +100,12 @@ class Progress:
       file=sys.stderr,
       flush=True,
     )
+
+
+def _columns() -> dict[str, Any]:
+  """tqdm's arguments that follow the terminal's size, if it tells one."""
+  try:
+    known = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+  except OSError:
+    known = False
+  return {"dynamic_ncols": True} if known else {"ncols": 100, "nrows": 24}
