@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpgrain.manifest import Manifest
 from hpgrain.tokenizer import TokenizerInfo, tokenizer_info
-from hpgrain.tools import engine
+from hpgrain.tools import storage
 from hpgrain.tools.chat import read_template
 from hpgrain.tools.encoder_spec import EncoderSpec
 from hpgrain.tools.encoders import choose_backend
@@ -41,8 +41,11 @@ from hpgrain.tools.request import (
   UnitRequest,
   describe_units,
 )
+from hpgrain.tools.runners import check_runner, run_units
 from hpgrain.tools.sample import sample_texts
+from hpgrain.tools.scratch import scratch_folder
 from hpgrain.tools.sentences import sentence_splitter
+from hpgrain.tools.shards import describe_missing
 from hpgrain.tools.unit_batches import good_records
 from hpgrain.tools.work_folder import Shard, WorkFolder, opened
 
@@ -113,7 +116,7 @@ def prepare_corpus(
       is on.
   """
   request = Options(path, output_prefix, json_keys=(json_key,), **options)
-  if request.num_shards > 1:
+  if request.is_shard():
     raise ValueError(
       "prepare_corpus returns the pair's manifest, and a shard makes none."
       " Take hpgrain.tools.corpus.prepare for shards."
@@ -141,15 +144,25 @@ def prepare(
     )
   info = tokenizer_info(tokenizer, require_eod=options.append_eod)
   run = _Run(options, files, info, tokenizer)
-  shard = Shard(options.shard_index, options.num_shards)
-  for folder in (options.work_folder().parent, options.prefix("").parent):
-    folder.mkdir(parents=True, exist_ok=True)
-  with opened(
-    options.work_folder(),
-    run.description(),
-    shard=shard,
-    restart=options.overwrite,
-  ) as folder:
+  shard = Shard()
+  if options.is_shard():
+    shard = Shard(options.shard_index, options.num_shards)
+  for path in (options.work_folder(), options.prefix("")):
+    storage.make_folder(path.parent)
+  with contextlib.ExitStack() as stack:
+    scratch = None
+    if options.needs_scratch():
+      scratch = stack.enter_context(scratch_folder(options.scratch_dir))
+    folder = stack.enter_context(
+      opened(
+        options.work_folder(),
+        run.description(),
+        shard=shard,
+        # What shards did is not thrown away by whoever gathers it.
+        restart=options.overwrite and not options.merge_only,
+        scratch=scratch,
+      )
+    )
     try:
       report = run.work(folder)
     except BaseException:
@@ -173,17 +186,27 @@ def check_request(options: Options) -> list[InputFile]:
     As `prepare_corpus`.
   """
   check_options(options)
+  check_runner(options)
   files = find_inputs(options.path, recursive=options.recursive)
   check_outputs(options, files)
+  check_free(options)
+  return files
+
+
+def check_free(options: Options) -> None:
+  """Refuses to replace outputs, other than those of a run that was killed.
+
+  Raises:
+    FileExistsError: there is one.
+  """
   folder = options.work_folder()
   with contextlib.suppress(OSError):
     # Empty: the last that was left to do when a run was killed.
-    folder.rmdir()
+    storage.remove_folder(folder)
   # What an earlier run of this request published may be replaced.
   begun = WorkFolder(folder, Shard()).done() is not None
   if not options.overwrite and not begun:
     refuse_existing(options)
-  return files
 
 
 class _Run:
@@ -254,9 +277,11 @@ class _Run:
     report = Report(
       {}, len(self._units), num_done, num_reused, done_bytes=done_bytes
     )
-    if self._options.num_shards > 1:
+    if self._options.is_shard():
       return report
-    folder.mark_done({**wanted, "published": False})
+    folder.mark_done(
+      {**wanted, "published": False}, overwrite=self._options.overwrite
+    )
     manifests = publish(
       self._options,
       self._request,
@@ -298,15 +323,19 @@ class _Run:
     mine = [
       (number, unit)
       for number, unit in enumerate(self._units)
-      if number % options.num_shards == options.shard_index
+      if not options.is_shard()
+      or number % options.num_shards == options.shard_index
     ]
     finished = folder.finished()
     todo = [(number, unit) for number, unit in mine if number not in finished]
     if options.merge_only and todo:
       raise ValueError(
-        f"{len(todo)} of {len(mine)} units are not finished in {folder.path},"
-        f" the first of them unit {todo[0][0]}. Let all shards end, then merge;"
-        " unit i is of shard i modulo num_shards."
+        describe_missing(
+          [number for number, _ in todo],
+          len(mine),
+          folder=folder,
+          num_shards=options.num_shards,
+        )
       )
     bad = 0
 
@@ -324,11 +353,11 @@ class _Run:
     with Progress(
       total, options.log_interval, done_bytes=total - left
     ) as progress:
-      engine.run_units(
+      run_units(
         todo,
         self._request,
+        options=options,
         folder=folder,
-        workers=options.workers,
         report=progress.update,
         finished=count,
         open_encoder=lambda parallel: self._request.encoder.open(

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 
@@ -37,9 +37,8 @@ def write_json(path: Path, content: Any) -> None:
   """Writes JSON; whoever looks sees the old content, or the new, whole."""
   temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
   try:
-    with temporary.open("w", encoding="utf-8") as file:
-      json.dump(content, file, ensure_ascii=False, indent=1)
-      file.write("\n")
+    with temporary.open("wb") as file:
+      file.write(json_bytes(content))
       file.flush()
       os.fsync(file.fileno())
     publish(temporary, path)
@@ -54,9 +53,26 @@ def read_json(path: Path) -> Any | None:
     ValueError: it is no JSON.
   """
   try:
-    return json.loads(path.read_text(encoding="utf-8"))
+    data = path.read_bytes()
   except FileNotFoundError:
     return None
+  return parse_json(data, path)
+
+
+def json_bytes(content: Any) -> bytes:
+  """JSON in UTF-8, for people to read too."""
+  text = json.dumps(content, ensure_ascii=False, indent=1)
+  return f"{text}\n".encode()
+
+
+def parse_json(data: bytes, path: PurePath) -> Any:
+  """The content of a file that was read.
+
+  Raises:
+    ValueError: it is no JSON.
+  """
+  try:
+    return json.loads(data.decode())
   except ValueError as error:
     raise ValueError(
       f"{path} is not JSON ({error}), so something else wrote it. Remove it."

@@ -9,16 +9,24 @@ python -m hpgrain.tools.offline_preparation \
 """
 
 import argparse
+import contextlib
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-from hpgrain.tokenizer import load_tokenizer
-from hpgrain.tools.corpus import check_request, prepare, prepare_corpus
-from hpgrain.tools.options import Options
+from hpgrain.tokenizer import load_tokenizer, tokenizer_info
+from hpgrain.tools import storage
+from hpgrain.tools.corpus import (
+  check_free,
+  check_request,
+  prepare,
+  prepare_corpus,
+)
+from hpgrain.tools.options import Options, check_options
 from hpgrain.tools.preparation_flags import (
+  EPILOG,
   add_boolean,
   add_flow_flags,
   add_our_flags,
@@ -26,6 +34,7 @@ from hpgrain.tools.preparation_flags import (
   add_tokenizer_flags,
   flow_options,
   local_name,
+  parse_flags,
 )
 from hpgrain.tools.summary import run_summary, summary
 
@@ -34,7 +43,7 @@ __all__ = ["main", "parser", "prepare_corpus", "run", "summary"]
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command line; returns the exit code."""
-  flags = parser().parse_args(argv)
+  flags = parse_flags(parser(), argv)
   options = Options(
     path=local_name(flags.dataset_name_or_path),
     chat_template=flags.chat_template,
@@ -62,6 +71,7 @@ def run(
   use_fast: bool,
   trust_remote_code: bool,
   add_special_tokens: Sequence[str] = (),
+  fetch: Callable[[Options], Options] | None = None,
 ) -> int:
   """Prepares, and tells of it: a summary, or one line on stderr.
 
@@ -72,6 +82,8 @@ def run(
     use_fast: as for `load_tokenizer`.
     trust_remote_code: as for `load_tokenizer`.
     add_special_tokens: strings to make special tokens of.
+    fetch: makes the input, and returns the options with its path; None where
+      it is there already.
 
   Returns:
     The exit code: 0, 1 for what a message says, 130 where it was interrupted.
@@ -79,7 +91,11 @@ def run(
   before = signal.signal(signal.SIGTERM, _interrupt)
   try:
     # Before the tokenizer, which takes seconds or a download to load.
-    check_request(options)
+    if fetch is None:
+      check_request(options)
+    else:
+      check_options(options)
+      check_free(options)
     warnings.warn(
       "Only tokenizers that Hugging Face AutoTokenizer loads are supported;"
       f" loading {tokenizer!r} with it.",
@@ -91,10 +107,15 @@ def run(
     )
     if add_special_tokens:
       loaded.add_tokens(list(add_special_tokens), special_tokens=True)
+    if fetch is not None:
+      # Before the input, which may take hours to make.
+      tokenizer_info(loaded, require_eod=options.append_eod)
+      options = fetch(options)
     report = prepare(options, tokenizer=loaded)
     if add_special_tokens and report.manifests:
-      folder = f"{options.output_prefix}_tokenizer"
-      loaded.save_pretrained(folder)
+      folder = storage.as_path(f"{options.output_prefix}_tokenizer")
+      with storage.filled_folder(folder) as local:
+        loaded.save_pretrained(local)
       print(f"the tokenizer with the added tokens is in {folder}")
   except (OSError, ValueError) as error:
     print(f"{command}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -135,7 +156,8 @@ def parser() -> argparse.ArgumentParser:
       "    --pack-to-seq-len 4096\n\n"
       "Ids are those of the tokenizer without its own special tokens (no BOS,\n"
       "CLS or SEP around a document), and one EOD at the end. They are stored\n"
-      "as uint16 if the vocabulary has fewer than 65500 ids, else as int32."
+      "as uint16 if the vocabulary has fewer than 65500 ids, else as int32.\n\n"
+      f"{EPILOG}"
     ),
   )
   made.add_argument(
@@ -187,7 +209,10 @@ def add_boolean_switch(
 
 def _say_what_is_kept(options: Options) -> None:
   folder = options.work_folder()
-  if folder.is_dir():
+  found = False
+  with contextlib.suppress(OSError, ValueError):
+    found = bool(storage.list_files(folder))
+  if found:
     print(
       f"Finished work is kept in {folder}: the same command goes on with it.",
       file=sys.stderr,

@@ -4,7 +4,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from hpgrain.manifest import (
   Manifest,
@@ -14,6 +14,7 @@ from hpgrain.manifest import (
 )
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import TokenizerInfo
+from hpgrain.tools import storage, upload
 from hpgrain.tools.inputs import InputFile, Unit
 from hpgrain.tools.manifests import Summaries, make_manifest
 from hpgrain.tools.merge import merge
@@ -52,21 +53,24 @@ def publish(
     ValueError: bad records that this run does not allow, or a damaged file.
     OSError: something could not be read or written.
   """
-  paths = [folder.unit_path(number) for number in range(len(units))]
+  paths = folder.fetch_units(len(units))
   summaries = Summaries(paths, units, num_keys=len(request.keys))
   summaries.check(skip=request.skip_bad_records, limit=request.max_bad_records)
   # Before the pairs: where those are, all is there.
-  write_partition_files(options, units, summaries, layout)
+  write_partition_files(
+    options, units, summaries, layout, scratch=folder.scratch
+  )
   manifests = {}
   for place, key in enumerate(request.keys):
-    prefix = options.prefix(key)
+    final = options.prefix(key)
+    prefix = upload.local_prefix(final, scratch=folder.scratch)
     with IndexedWriter(prefix, dtype=request.encoder.dtype) as writer:
       with _progress(options, request, summaries, place) as report:
         counts = merge(
           paths, key=place, layout=layout, writer=writer, report=report
         )
       # An old manifest must not lie beside a new pair, not even for a moment.
-      manifest_path(prefix).unlink(missing_ok=True)
+      Path(manifest_path(prefix)).unlink(missing_ok=True)
       writer.finalize()
     manifests[key] = make_manifest(
       prefix,
@@ -77,9 +81,12 @@ def publish(
       files=files,
       summaries=summaries,
       counts=counts,
+      dataset=options.dataset,
     )
     write_manifest(prefix, manifests[key])
-    _warn_if_empty(options, prefix, manifests[key])
+    if storage.is_url(final):
+      upload.upload(prefix, final, overwrite=options.overwrite)
+    _warn_if_empty(options, final, manifests[key])
   return manifests
 
 
@@ -118,7 +125,9 @@ def _progress(
     )
 
 
-def _warn_if_empty(options: Options, prefix: Path, manifest: Manifest) -> None:
+def _warn_if_empty(
+  options: Options, prefix: PurePath, manifest: Manifest
+) -> None:
   if not manifest.tokens:
     warnings.warn(
       f"{os.fspath(options.path)} gave no token to write: {prefix} holds"

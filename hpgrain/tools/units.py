@@ -9,12 +9,12 @@ rename at the end is the commit; a unit whose file is there is never redone.
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
-from hpgrain.tools import long_texts
+from hpgrain.tools import long_texts, storage
 from hpgrain.tools.encoder_spec import Encoder, append_eod
 from hpgrain.tools.inputs import (
   BadRecord,
@@ -45,7 +45,7 @@ def prepare_unit(
   request: UnitRequest,
   *,
   encoder: Encoder,
-  path: Path,
+  path: PurePath,
   temporary: Path,
   report: ReportProgress = lambda records, tokens, num_bytes: None,
 ) -> dict[str, Any]:
@@ -55,8 +55,9 @@ def prepare_unit(
     unit: what to read.
     request: how.
     encoder: `request.encoder`, opened.
-    path: the file to write.
-    temporary: the name it has until it is whole; in the same folder.
+    path: the file to write, on a disk or a store.
+    temporary: the local name it has until it is whole; in the same folder, if
+      that is on a disk.
     report: called as the work goes on.
 
   Returns:
@@ -71,6 +72,9 @@ def prepare_unit(
     OSError: it could not be read or written.
   """
   work = _Work(unit, request, encoder)
+  if storage.is_url(path):
+    # Perhaps this is another machine than the one that named it.
+    temporary.parent.mkdir(parents=True, exist_ok=True)
   writer = UnitWriter(
     temporary,
     dtype=request.encoder.dtype,
@@ -87,9 +91,7 @@ def prepare_unit(
       report(num_records, num_tokens, end - done)
       done = end
     writer.finish(work.summary())
-    # The folder is not flushed: a name that a power cut takes is a unit to do
-    # again, no worse.
-    temporary.replace(path)
+    storage.put_once(temporary, path)
   except BaseException:
     writer.close()
     temporary.unlink(missing_ok=True)
