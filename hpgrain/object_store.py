@@ -30,9 +30,9 @@ _PACKAGES = frozenset(
   "aiobotocore aiohttp adlfs azure botocore fsspec gcsfs google requests s3fs"
   " urllib3".split()
 )
-# Read at once and ahead. A unit of the input is twice that; the usual 50 MB
-# would read most objects many times over.
-_READ_AHEAD = 4 << 20
+# Each range that is read in order is so much larger than the one before, up
+# to that. The packages' own 50 MB would read most objects many times over.
+_GROWTH, _MOST_AHEAD = 4, 4 << 20
 _COMPARED = 8 << 20
 # Requests at once. Each waits for the network most of its time.
 _THREADS = 16
@@ -179,8 +179,8 @@ def list_files(folder: str) -> dict[str, int]:
 def open_reader(url: str) -> BinaryIO:
   """Opens an object to be read in ranges."""
   system, name = filesystem(url)
-  with explained(url):
-    return _Reader(system.open(name, "rb", block_size=_READ_AHEAD), url)
+  size = size_and_version(url)[0]
+  return _Reader(system, name, url=url, size=size)
 
 
 def read_bytes(url: str) -> bytes:
@@ -277,12 +277,18 @@ def in_parallel(
 
 
 class _Reader(io.RawIOBase):
-  """An object opened for reading, whose errors name its URL."""
+  """An object's bytes, in ranges that grow while they are read in order."""
 
-  def __init__(self, stream: Any, url: str) -> None:
+  def __init__(self, system: Any, name: str, *, url: str, size: int) -> None:
     super().__init__()
-    self._stream = stream
+    self._system = system
+    self._name = name
     self._url = url
+    self._size = size
+    self._position = 0
+    # What was fetched last, and where it begins.
+    self._data = b""
+    self._start = 0
 
   def readable(self) -> bool:
     return True
@@ -291,14 +297,38 @@ class _Reader(io.RawIOBase):
     return True
 
   def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    return self._stream.seek(offset, whence)
+    origins = {
+      io.SEEK_SET: 0,
+      io.SEEK_CUR: self._position,
+      io.SEEK_END: self._size,
+    }
+    self._position = max(origins[whence] + offset, 0)
+    return self._position
 
   def tell(self) -> int:
-    return self._stream.tell()
+    return self._position
 
   def read(self, size: int | None = -1) -> bytes:
-    with explained(self._url):
-      return self._stream.read(-1 if size is None else size)
+    """`size` bytes (all, if negative or None), fewer only at the end."""
+    left = max(self._size - self._position, 0)
+    size = left if size is None or size < 0 else min(size, left)
+    begin = self._position - self._start
+    data = b""
+    if 0 <= begin <= len(self._data):
+      data = self._data[begin : begin + size]
+      ahead = min(len(self._data) * _GROWTH, _MOST_AHEAD)
+    else:
+      # Somewhere else: perhaps only for a few bytes.
+      ahead = 0
+    self._position += len(data)
+    if len(data) < size:
+      missing = size - len(data)
+      self._fetch(max(missing, ahead))
+      if len(self._data) < missing:
+        raise OSError(errno.EIO, "the object is shorter than it was", self._url)
+      data += self._data[:missing]
+      self._position += missing
+    return data
 
   def readall(self) -> bytes:
     return self.read()
@@ -308,10 +338,13 @@ class _Reader(io.RawIOBase):
     buffer[: len(data)] = data
     return len(data)
 
-  def close(self) -> None:
-    if not self.closed:
-      self._stream.close()
-    super().close()
+  def _fetch(self, size: int) -> None:
+    end = min(self._position + size, self._size)
+    with explained(self._url):
+      self._data = self._system.cat_file(
+        self._name, start=self._position, end=end
+      )
+    self._start = self._position
 
 
 def _info(url: str) -> dict[str, Any]:

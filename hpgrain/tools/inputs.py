@@ -8,8 +8,10 @@ Readers of other formats go beside those of `readers/`, with a line here. The
 files are only read; one that changes meanwhile is refused.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
+from hpgrain import object_store
 from hpgrain.tools.readers.array_records import (
   array_record_units,
   read_array_records,
@@ -23,6 +25,7 @@ from hpgrain.tools.readers.columns import (
 from hpgrain.tools.readers.csv_rows import read_csv
 from hpgrain.tools.readers.files import (
   check_compression,
+  is_remote,
   open_stored,
   reading,
 )
@@ -107,7 +110,13 @@ def units(
       f"unit_bytes must be positive, got {unit_bytes}. The usual is"
       f" {UNIT_BYTES}."
     )
-  return [unit for file in files for unit in _file_units(file, unit_bytes)]
+  cut = functools.partial(_file_units, unit_bytes=unit_bytes)
+  if any(is_remote(file.path) for file in files):
+    # Looking at each takes a while.
+    groups = object_store.in_parallel(cut, files)
+  else:
+    groups = map(cut, files)
+  return [unit for group in groups for unit in group]
 
 
 def read_unit(
