@@ -5,6 +5,7 @@ in each.
 """
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -169,6 +170,17 @@ class Encoder:
     lengths = lengths.copy()
     lengths[which] = again_lengths
     return np.concatenate(parts), lengths
+
+
+def installed_version(spec: EncoderSpec) -> tuple[str, str]:
+  """The package that would encode here, and its version: "none" without it."""
+  name = "tokenizers" if spec.pickled is None else "transformers"
+  if spec.backend == "gigatoken":
+    name = spec.backend
+  try:
+    return name, importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return name, "none"
 
 
 def append_eod(

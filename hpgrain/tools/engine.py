@@ -20,9 +20,10 @@ from typing import Any
 from hpgrain.tools.encoder_spec import Encoder
 from hpgrain.tools.inputs import Unit
 from hpgrain.tools.request import UnitRequest
-from hpgrain.tools.units import ReportProgress, prepare_unit
+from hpgrain.tools.task import Task, do_task
+from hpgrain.tools.units import ReportProgress
 from hpgrain.tools.work_folder import WorkFolder
-from hpgrain.tools.worker import Failed, Finished, Progress, Task
+from hpgrain.tools.worker import Failed, Finished, Progress
 
 # Below this, starting processes costs more than they save; the tokenizer uses
 # all cores by itself meanwhile.
@@ -80,10 +81,7 @@ def run_units(
     ValueError: a record or a file that cannot be used.
     OSError: a file could not be read or written.
   """
-  tasks = [
-    Task(number, unit, folder.unit_path(number), folder.temporary_path(number))
-    for number, unit in units
-  ]
+  tasks = [Task(number, unit, folder) for number, unit in units]
   count = num_processes(units, workers)
   if count > 1:
     _run_in_workers(
@@ -99,14 +97,7 @@ def run_units(
   for task in tasks:
     if encoder is None:
       encoder = open_encoder(workers > 1)
-    summary = prepare_unit(
-      task.unit,
-      request,
-      encoder=encoder,
-      path=task.path,
-      temporary=task.temporary,
-      report=report,
-    )
+    summary = do_task(task, request, encoder=encoder, report=report)
     finished(task.number, summary)
 
 
