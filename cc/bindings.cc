@@ -387,6 +387,7 @@ PYBIND11_MODULE(_kernels, m) {
         "Fills the first rows of the five fields, each [rows, end - begin].");
   BindMegatron(m);
   BindBlendIndex(m);
+  BindTexts(m);
 }
 
 }  // namespace hpgrain

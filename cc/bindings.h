@@ -13,6 +13,9 @@ void BindMegatron(pybind11::module_& m);
 // Megatron's blend: which source stands at each position, as arrays.
 void BindBlendIndex(pybind11::module_& m);
 
+// Raw text: JSON's texts, flags of characters, ids as they are stored.
+void BindTexts(pybind11::module_& m);
+
 }  // namespace hpgrain
 
 #endif  // HPGRAIN_BINDINGS_H_
