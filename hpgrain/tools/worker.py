@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -42,7 +43,10 @@ def main(arguments: Sequence[str]) -> None:
   connection = Connection(int(arguments[0]))
   request: UnitRequest = connection.recv()
   tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-  threading.Thread(target=_receive, args=(connection, tasks)).start()
+  # A daemon, or it would keep alive a process whose work broke down.
+  threading.Thread(
+    target=_receive, args=(connection, tasks), daemon=True
+  ).start()
   while True:
     task = tasks.get()
     try:
@@ -65,6 +69,10 @@ def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]") -> None:
   except (EOFError, OSError):
     # Whatever is being done is not wanted any more.
     os._exit(0)
+  except BaseException:
+    # Else the other end would wait for an answer for ever.
+    traceback.print_exc()
+    os._exit(1)
 
 
 if __name__ == "__main__":
