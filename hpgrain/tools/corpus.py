@@ -30,6 +30,7 @@ from hpgrain.tools.options import (
   Options,
   check_options,
   check_outputs,
+  existing,
   refuse_existing,
 )
 from hpgrain.tools.progress import Progress
@@ -263,7 +264,11 @@ class _Run:
   def work(self, folder: WorkFolder) -> Report:
     """Does the units that are missing, then makes the pairs."""
     layout = dataclasses.asdict(self._layout)
-    wanted = {"request": self.description(), "layout": layout}
+    wanted = {
+      "request": self.description(),
+      "layout": layout,
+      "format": self._options.format,
+    }
     done = folder.done() or {}
     same = {name: done.get(name) for name in wanted} == wanted
     if same and done["published"]:
@@ -279,6 +284,7 @@ class _Run:
     )
     if self._options.is_shard():
       return report
+    paths = self._fetch_units(folder)
     folder.mark_done(
       {**wanted, "published": False}, overwrite=self._options.overwrite
     )
@@ -289,11 +295,33 @@ class _Run:
       info=self._info,
       files=self._files,
       units=self._units,
-      folder=folder,
+      paths=paths,
+      scratch=folder.scratch,
     )
     folder.mark_done({**wanted, "published": True})
     folder.remove()
     return dataclasses.replace(report, manifests=manifests)
+
+  def _fetch_units(self, folder: WorkFolder) -> list[Path]:
+    """Local files of all units.
+
+    Raises:
+      FileExistsError: another run has made the output and removed them; on an
+        object store nothing keeps two runs apart.
+      FileNotFoundError: some are gone for another reason.
+    """
+    try:
+      return folder.fetch_units(len(self._units))
+    except FileNotFoundError:
+      present = existing(self._options)
+      if not present:
+        raise
+      folder.remove_units()
+      raise FileExistsError(
+        f"Another run of the same output has ended meanwhile, and"
+        f" {', '.join(map(str, present))} are there. There is nothing left to"
+        " do."
+      ) from None
 
   def _choose(self, chat: Chat | None) -> EncoderSpec:
     options = self._options

@@ -1,13 +1,14 @@
-"""Counts of the units and of the pair in, the pair's manifest out."""
+"""Counts of the units and of the corpus in, the corpus' manifest out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpgrain.manifest import (
   BadInput,
+  DatasetSource,
   InputFile,
   Manifest,
-  pair_bytes,
+  storage_fields,
   tool_name,
 )
 from hpgrain.tokenizer import TokenizerInfo
@@ -79,8 +80,9 @@ class Summaries:
 
 
 def make_manifest(
-  prefix: Path,
+  name: Path,
   *,
+  digests: Mapping[str, str],
   place: int,
   request: UnitRequest,
   layout: Layout,
@@ -88,20 +90,22 @@ def make_manifest(
   files: Sequence[inputs.InputFile],
   summaries: Summaries,
   counts: Counts,
+  dataset: DatasetSource | None = None,
 ) -> Manifest:
-  """Describes a pair that is there.
+  """Describes a corpus that is there.
 
   Args:
-    prefix: of the pair.
+    name: of the corpus: a pair's prefix, or an ArrayRecord's path.
+    digests: of its files.
     place: of its key.
     request: what its units were made by.
     layout: what was made of them.
     info: its tokenizer.
     files: the input.
     summaries: of the units.
-    counts: of the pair.
+    counts: of the corpus.
+    dataset: where the input comes from.
   """
-  bin_bytes, idx_bytes = pair_bytes(prefix)
   special = "plain" if request.encoder.plain else "as_is"
   packed = layout.pack_to_seq_len is not None
   return Manifest(
@@ -117,8 +121,6 @@ def make_manifest(
     dropped_documents=counts.dropped_documents,
     empty_documents=summaries.empty[place],
     inputs=tuple(InputFile(path=file.path, bytes=file.size) for file in files),
-    bin_bytes=bin_bytes,
-    idx_bytes=idx_bytes,
     json_key=request.keys[place],
     records=summaries.num_records,
     special_token_documents=summaries.special[place],
@@ -135,4 +137,6 @@ def make_manifest(
     shuffle_seed=layout.shuffle_seed,
     sentences=request.sentences and request.sentences.lang,
     chat_template=request.chat and request.chat.digest,
+    dataset=dataset,
+    **storage_fields(name, digests),
   )

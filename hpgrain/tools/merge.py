@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hpgrain.sources.array_record import ArrayRecordWriter
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tools.packing import Packer, pack
 from hpgrain.tools.request import Layout
@@ -49,7 +50,7 @@ def merge(
   *,
   key: int,
   layout: Layout,
-  writer: IndexedWriter,
+  writer: IndexedWriter | ArrayRecordWriter,
   report: Callable[[int, int], None] = lambda documents, tokens: None,
 ) -> Counts:
   """Writes the documents of one key into a pair.
@@ -94,7 +95,7 @@ class _Output:
 
   def __init__(
     self,
-    writer: IndexedWriter,
+    writer: IndexedWriter | ArrayRecordWriter,
     layout: Layout,
     report: Callable[[int, int], None],
   ) -> None:

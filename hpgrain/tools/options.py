@@ -4,13 +4,15 @@ import dataclasses
 import os
 from pathlib import PurePath
 
-from hpgrain.manifest import DatasetSource, manifest_path
+from hpgrain.manifest import DatasetSource, corpus_files, manifest_path
+from hpgrain.sources.array_record_format import array_record_path
 from hpgrain.tools import storage
 from hpgrain.tools.encoders import BACKENDS, SPECIAL_TOKENS_IN_TEXT
 from hpgrain.tools.inputs import UNIT_BYTES, InputFile
 
 ON_BAD_RECORD = ("error", "skip")
 PACK_TAIL = ("drop", "carry")
+FORMATS = ("indexed", "arrayrecord")
 RUNNERS = ("local", "beam", "ray")
 
 
@@ -36,6 +38,8 @@ class Options:
     keep_partition_files: write each partition's records as JSON Lines too, to
       `{output_prefix}_partition_{p}.jsonl`.
     shuffle: seed of an order to put the records in first; None keeps theirs.
+    format: "indexed" writes `.bin/.idx` pairs, "arrayrecord" writes each key's
+      documents to `{output_prefix}_{key}_document.array_record`.
     on_bad_record: "error", or "skip" the records that cannot be used.
     max_bad_records: more of them than this are an error all the same.
     tokenizer_backend: "auto", "huggingface" or "gigatoken".
@@ -82,6 +86,7 @@ class Options:
   pack_tail: str = "drop"
   keep_partition_files: bool = False
   shuffle: int | None = None
+  format: str = "indexed"
   on_bad_record: str = "error"
   max_bad_records: int = 1000
   tokenizer_backend: str = "auto"
@@ -108,16 +113,19 @@ class Options:
     """The prefix of the pair of a key."""
     return storage.as_path(f"{os.fspath(self.output_prefix)}_{key}_document")
 
+  def corpus(self, key: str) -> PurePath:
+    """The name of the corpus of a key: a prefix, or an ArrayRecord's path."""
+    prefix = self.prefix(key)
+    if self.format == "indexed":
+      return prefix
+    return storage.as_path(array_record_path(prefix))
+
   def outputs(self) -> list[PurePath]:
     """All files that are written under final names."""
     return [
       path
-      for prefix in map(self.prefix, self.json_keys)
-      for path in (
-        prefix.with_name(f"{prefix.name}.bin"),
-        prefix.with_name(f"{prefix.name}.idx"),
-        manifest_path(prefix),
-      )
+      for name in map(self.corpus, self.json_keys)
+      for path in (*corpus_files(name).values(), manifest_path(name))
     ] + self.partition_files()
 
   def partition_files(self) -> list[PurePath]:
@@ -187,6 +195,7 @@ def check_options(options: Options) -> None:
     ("tokenizer_backend", BACKENDS),
     ("special_tokens_in_text", SPECIAL_TOKENS_IN_TEXT),
     ("runner", RUNNERS),
+    ("format", FORMATS),
   ):
     if getattr(options, name) not in allowed:
       raise ValueError(

@@ -7,7 +7,12 @@ from typing import Any
 
 from hpgrain.tools.encoders import BACKENDS, SPECIAL_TOKENS_IN_TEXT
 from hpgrain.tools.engine_flags import EPILOG, add_engine_flags, parse_flags
-from hpgrain.tools.options import ON_BAD_RECORD, PACK_TAIL, Options
+from hpgrain.tools.options import (
+  FORMATS,
+  ON_BAD_RECORD,
+  PACK_TAIL,
+  Options,
+)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +143,13 @@ def add_our_flags(parser: argparse.ArgumentParser) -> None:
     " (default: the input's order)",
   )
   group.add_argument(
+    "--format",
+    choices=FORMATS,
+    default="indexed",
+    help="what to write: PREFIX_KEY_document.bin and .idx, which training"
+    " reads, or PREFIX_KEY_document.array_record (default: indexed)",
+  )
+  group.add_argument(
     "--pack-tail",
     choices=PACK_TAIL,
     default="drop",
@@ -189,6 +201,7 @@ def flow_options(flags: argparse.Namespace) -> dict[str, Any]:
     "on_bad_record",
     "max_bad_records",
     "shuffle",
+    "format",
     "pack_tail",
     "tokenizer_backend",
     "special_tokens_in_text",

@@ -12,6 +12,7 @@ from hpgrain.manifest import (
   read_manifest,
   write_manifest,
 )
+from hpgrain.sources.array_record import ArrayRecordWriter
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import TokenizerInfo
 from hpgrain.tools import storage, upload
@@ -22,7 +23,8 @@ from hpgrain.tools.options import Options
 from hpgrain.tools.partition_files import write_partition_files
 from hpgrain.tools.progress import Progress
 from hpgrain.tools.request import Layout, UnitRequest
-from hpgrain.tools.work_folder import WorkFolder
+
+_WRITERS = {"indexed": IndexedWriter, "arrayrecord": ArrayRecordWriter}
 
 
 def publish(
@@ -33,7 +35,8 @@ def publish(
   info: TokenizerInfo,
   files: Sequence[InputFile],
   units: Sequence[Unit],
-  folder: WorkFolder,
+  paths: Sequence[Path],
+  scratch: Path | None,
 ) -> dict[str, Manifest]:
   """Makes the pair of each key, then its manifest.
 
@@ -44,7 +47,8 @@ def publish(
     info: the tokenizer.
     files: the input.
     units: all units of it.
-    folder: where their files are.
+    paths: their files, in that order.
+    scratch: a local folder for what goes to an object store.
 
   Returns:
     The manifests by key.
@@ -53,27 +57,27 @@ def publish(
     ValueError: bad records that this run does not allow, or a damaged file.
     OSError: something could not be read or written.
   """
-  paths = folder.fetch_units(len(units))
   summaries = Summaries(paths, units, num_keys=len(request.keys))
   summaries.check(skip=request.skip_bad_records, limit=request.max_bad_records)
   # Before the pairs: where those are, all is there.
   write_partition_files(
-    options, units, summaries, layout, scratch=folder.scratch
+    options, units, summaries, layout, scratch=scratch
   )
   manifests = {}
   for place, key in enumerate(request.keys):
-    final = options.prefix(key)
-    prefix = upload.local_prefix(final, scratch=folder.scratch)
-    with IndexedWriter(prefix, dtype=request.encoder.dtype) as writer:
+    final = options.corpus(key)
+    name = upload.local_name(final, scratch=scratch)
+    with _WRITERS[options.format](name, dtype=request.encoder.dtype) as writer:
       with _progress(options, request, summaries, place) as report:
         counts = merge(
           paths, key=place, layout=layout, writer=writer, report=report
         )
-      # An old manifest must not lie beside a new pair, not even for a moment.
-      Path(manifest_path(prefix)).unlink(missing_ok=True)
+      # An old manifest must not lie beside what is new, not even for a moment.
+      Path(manifest_path(name)).unlink(missing_ok=True)
       writer.finalize()
     manifests[key] = make_manifest(
-      prefix,
+      name,
+      digests=writer.digests(),
       place=place,
       request=request,
       layout=layout,
@@ -83,9 +87,9 @@ def publish(
       counts=counts,
       dataset=options.dataset,
     )
-    write_manifest(prefix, manifests[key])
+    write_manifest(name, manifests[key])
     if storage.is_url(final):
-      upload.upload(prefix, final, overwrite=options.overwrite)
+      upload.upload(name, final, overwrite=options.overwrite)
     _warn_if_empty(options, final, manifests[key])
   return manifests
 
@@ -98,11 +102,11 @@ def published(options: Options) -> dict[str, Manifest]:
   """
   manifests = {}
   for key in options.json_keys:
-    manifest = read_manifest(options.prefix(key))
+    manifest = read_manifest(options.corpus(key))
     if manifest is None:
       raise ValueError(
         f"{options.work_folder()} says that the output is there, but"
-        f" {options.prefix(key)} has no manifest. Remove that folder, and run"
+        f" {options.corpus(key)} has no manifest. Remove that folder, and run"
         " the same command again."
       )
     manifests[key] = manifest

@@ -35,25 +35,30 @@ def run_summary(options: Options, report: Report) -> str:
   for path in options.partition_files() if report.manifests else ():
     lines.append(_row("partition file", str(path)))
   for key, manifest in report.manifests.items():
-    lines.append(summary(options.prefix(key), manifest))
-  if options.num_shards > 1:
+    lines.append(summary(options.corpus(key), manifest))
+  if options.is_shard():
     lines.append(
       f"shard {options.shard_index} of {options.num_shards} is done. When all"
-      " shards have ended, run the same with --merge-only instead of the shard"
-      " flags."
+      " shards have ended, run the same with the word merge before the flags."
     )
   return "\n".join(lines)
 
 
-def summary(prefix: str | os.PathLike[str], manifest: Manifest) -> str:
-  """What a pair holds."""
+def summary(name: str | os.PathLike[str], manifest: Manifest) -> str:
+  """What a corpus holds: a pair, by its prefix, or an ArrayRecord."""
   rows = [f"  {_row(name, what, -2)}" for name, what in _rows(manifest)]
-  name = f"wrote {os.fspath(prefix)}.bin, .idx and .manifest.json"
-  return "\n".join([name, *rows])
+  if manifest.format == "indexed":
+    wrote = f"wrote {os.fspath(name)}.bin, .idx and .manifest.json"
+  else:
+    wrote = f"wrote {os.fspath(name)} and {os.fspath(name)}.manifest.json"
+  return "\n".join([wrote, *rows])
 
 
 def _rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
   info = manifest.tokenizer
+  if (source := manifest.dataset) is not None:
+    commit = f", commit {source.commit}" if source.commit else ""
+    yield "dataset", f"{source.id}, {source.subset}, {source.split}{commit}"
   yield "records", f"{manifest.records or 0:,}"
   bad = f"{manifest.bad_records:,} left out"
   yield "bad records", bad + ", see the manifest" * bool(manifest.bad)
@@ -62,9 +67,10 @@ def _rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
     f"{manifest.documents:,}, in {manifest.sequences:,} sequences",
   )
   yield "empty documents", f"{manifest.empty_documents:,} read"
+  num_bytes = manifest.bin_bytes or manifest.array_record_bytes or 0
   yield (
     "tokens",
-    f"{manifest.tokens:,} as {manifest.dtype}, {manifest.bin_bytes:,} bytes",
+    f"{manifest.tokens:,} as {manifest.dtype}, {num_bytes:,} bytes",
   )
   if manifest.pack_to_seq_len is not None:
     yield "packed", f"records of {manifest.pack_to_seq_len + 1:,} tokens"

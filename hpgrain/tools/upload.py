@@ -7,31 +7,31 @@ s3://bucket/x.bin  .idx  .manifest.json
 """
 
 import errno
-import glob
 from pathlib import Path, PurePath
 
 from hpgrain import object_store
-from hpgrain.manifest import manifest_path
+from hpgrain.manifest import corpus_files, manifest_path
 from hpgrain.tools import storage
 
 
-def local_prefix(prefix: PurePath, *, scratch: Path | None) -> Path:
-  """Where to write what is to have a prefix: there, if it is on a disk."""
-  if not storage.is_url(prefix):
-    return Path(prefix)
+def local_name(name: PurePath, *, scratch: Path | None) -> Path:
+  """What to call a corpus as it is written: that, if it is on a disk."""
+  if not storage.is_url(name):
+    return Path(name)
   assert scratch is not None, "a store needs a scratch folder"
-  return scratch / prefix.name
+  return scratch / name.name
 
 
-def upload(local: Path, prefix: PurePath, *, overwrite: bool) -> None:
-  """Puts all files of a local prefix, the manifest last, and removes them.
+def upload(local: Path, name: PurePath, *, overwrite: bool) -> None:
+  """Puts all files of a local corpus, the manifest last, and removes them.
 
   Two runs may do so at once, if they have the same: the second finds what the
   first has put.
 
   Args:
-    local: the prefix of the files that are there.
-    prefix: of the objects.
+    local: the name of the corpus that is there: a pair's prefix, or an
+      ArrayRecord's path.
+    name: of the corpus on the store.
     overwrite: replace other objects that have the names. What would go with
       the old ones is removed first, so that nothing old lies beside what is
       new.
@@ -40,11 +40,9 @@ def upload(local: Path, prefix: PurePath, *, overwrite: bool) -> None:
     FileExistsError: another object has one of the names.
     OSError: the store refused one. What is there lacks its manifest.
   """
-  manifest = Path(manifest_path(local))
-  found = local.parent.glob(f"{glob.escape(local.name)}.*")
   # A .bin before its .idx, without which it is no pair.
-  files = [*sorted(set(found) - {manifest}), manifest]
-  targets = [prefix.with_name(path.name) for path in files]
+  files = [*map(Path, corpus_files(local).values()), Path(manifest_path(local))]
+  targets = [name.with_name(path.name) for path in files]
   if overwrite:
     for target in reversed(targets[1:]):
       storage.remove([target])
