@@ -12,7 +12,6 @@ raises becomes one OSError that names the URL.
 
 import contextlib
 import errno
-import io
 import math
 import os
 import time
@@ -21,25 +20,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeVar
 
+from hpgrain.object_errors import NO_BUCKET, explained
+from hpgrain.object_reader import RangeReader
+
 # What stores call the mark that another content changes.
 _VERSIONS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified")
 # Our extra that has the package for a kind of store.
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-# Whose errors are the store's, whatever they are called.
-_PACKAGES = frozenset(
-  "aiobotocore aiohttp adlfs azure botocore fsspec gcsfs google requests s3fs"
-  " urllib3".split()
-)
-# Each range that is read in order is so much larger than the one before, up
-# to that. The packages' own 50 MB would read most objects many times over.
-_GROWTH, _MOST_AHEAD = 4, 4 << 20
 _COMPARED = 8 << 20
 # Requests at once. Each waits for the network most of its time.
 _THREADS = 16
 # S3 takes 10,000 parts. Memory holds four.
 _PART_BYTES, _MAX_PARTS, _PARTS_AT_ONCE = 16 << 20, 9_000, 4
 _CONFLICT_TRIES = 5
-_NO_BUCKET = "there is no such bucket"
 # The stores whose conditional puts are known to hold.
 _WRITABLE = ("s3", "gs")
 
@@ -100,28 +93,6 @@ def filesystem(url: str) -> tuple[Any, str]:
     raise ValueError(f"{url} cannot be read: {error}. {how}.") from None
 
 
-@contextlib.contextmanager
-def explained(url: str) -> Iterator[None]:
-  """Turns what a store's package raises into one OSError that names the URL.
-
-  Raises:
-    FileExistsError: something is there that was to be created.
-    FileNotFoundError: the object or its bucket is not there.
-    PermissionError: these credentials may not do that, or there are none.
-    OSError: all other trouble.
-  """
-  try:
-    yield
-  except OSError as error:
-    if url in str(error) or getattr(error, "filename", None):
-      raise
-    raise _named(error, url) from error
-  except Exception as error:
-    if type(error).__module__.split(".")[0] not in _PACKAGES:
-      raise
-    raise _named(error, url) from error
-
-
 def size_and_version(url: str) -> tuple[int, str]:
   """An object's size in bytes and what changes when it is written again.
 
@@ -143,7 +114,7 @@ def kind(url: str) -> str:
   try:
     return "folder" if _info(url)["type"] == "directory" else "file"
   except FileNotFoundError as error:
-    if _NO_BUCKET in str(error):
+    if NO_BUCKET in str(error):
       raise
     return "nothing"
 
@@ -165,7 +136,7 @@ def list_files(folder: str) -> dict[str, int]:
     with explained(folder):
       found = system.ls(name, detail=True)
   except FileNotFoundError as error:
-    if _NO_BUCKET in str(error):
+    if NO_BUCKET in str(error):
       raise
     return {}
   below = f"{name.strip('/')}/"
@@ -180,7 +151,7 @@ def open_reader(url: str) -> BinaryIO:
   """Opens an object to be read in ranges."""
   system, name = filesystem(url)
   size = size_and_version(url)[0]
-  return _Reader(system, name, url=url, size=size)
+  return RangeReader(system, name, url=url, size=size)
 
 
 def read_bytes(url: str) -> bytes:
@@ -276,77 +247,6 @@ def in_parallel(
       pool.shutdown(cancel_futures=True)
 
 
-class _Reader(io.RawIOBase):
-  """An object's bytes, in ranges that grow while they are read in order."""
-
-  def __init__(self, system: Any, name: str, *, url: str, size: int) -> None:
-    super().__init__()
-    self._system = system
-    self._name = name
-    self._url = url
-    self._size = size
-    self._position = 0
-    # What was fetched last, and where it begins.
-    self._data = b""
-    self._start = 0
-
-  def readable(self) -> bool:
-    return True
-
-  def seekable(self) -> bool:
-    return True
-
-  def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    origins = {
-      io.SEEK_SET: 0,
-      io.SEEK_CUR: self._position,
-      io.SEEK_END: self._size,
-    }
-    self._position = max(origins[whence] + offset, 0)
-    return self._position
-
-  def tell(self) -> int:
-    return self._position
-
-  def read(self, size: int | None = -1) -> bytes:
-    """`size` bytes (all, if negative or None), fewer only at the end."""
-    left = max(self._size - self._position, 0)
-    size = left if size is None or size < 0 else min(size, left)
-    begin = self._position - self._start
-    data = b""
-    if 0 <= begin <= len(self._data):
-      data = self._data[begin : begin + size]
-      ahead = min(len(self._data) * _GROWTH, _MOST_AHEAD)
-    else:
-      # Somewhere else: perhaps only for a few bytes.
-      ahead = 0
-    self._position += len(data)
-    if len(data) < size:
-      missing = size - len(data)
-      self._fetch(max(missing, ahead))
-      if len(self._data) < missing:
-        raise OSError(errno.EIO, "the object is shorter than it was", self._url)
-      data += self._data[:missing]
-      self._position += missing
-    return data
-
-  def readall(self) -> bytes:
-    return self.read()
-
-  def readinto(self, buffer: Any) -> int:
-    data = self.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-  def _fetch(self, size: int) -> None:
-    end = min(self._position + size, self._size)
-    with explained(self._url):
-      self._data = self._system.cat_file(
-        self._name, start=self._position, end=end
-      )
-    self._start = self._position
-
-
 def _info(url: str) -> dict[str, Any]:
   system, name = filesystem(url)
   with explained(url):
@@ -366,49 +266,27 @@ def _put(url: str, create: bool, put: Callable[[], None]) -> None:
       if not create:
         raise
       # Not all stores say it in the words that their package knows.
+      there = False
       with contextlib.suppress(OSError):
-        if exists(url):
-          raise FileExistsError(
-            errno.EEXIST, "another process wrote it", url
-          ) from None
+        there = exists(url)
+      if there:
+        raise FileExistsError(
+          errno.EEXIST, "another process wrote it", url
+        ) from None
       # S3 refuses one of two that create the same object at once, and asks
       # for another try.
-      if not left or "ConditionalRequestConflict" not in repr(error.__cause__):
+      if not left or not _is_conflict(error):
         raise
       time.sleep(0.5)
+
+
+def _is_conflict(error: BaseException | None) -> bool:
+  while error is not None and "ConditionalRequestConflict" not in repr(error):
+    error = error.__cause__
+  return error is not None
 
 
 def _remove(url: str) -> None:
   system, name = filesystem(url)
   with contextlib.suppress(FileNotFoundError), explained(url):
     system.rm_file(name)
-
-
-def _named(error: Exception, url: str) -> OSError:
-  """The error as an OSError of the same kind that names the URL."""
-  said = " ".join(str(error).split()) or type(error).__name__
-  name = type(error).__name__
-  if isinstance(error, FileExistsError):
-    return FileExistsError(errno.EEXIST, said, url)
-  if isinstance(error, FileNotFoundError):
-    if "specified bucket" in said:
-      return FileNotFoundError(
-        errno.ENOENT, f"{_NO_BUCKET}. Make it, or mend the URL", url
-      )
-    return FileNotFoundError(errno.ENOENT, "there is no such object", url)
-  if isinstance(error, PermissionError) or "Credential" in name:
-    return PermissionError(
-      errno.EACCES,
-      f"the store refused access ({said.rstrip('.')}). Check that the bucket"
-      " is there and that the credentials in the environment may use it",
-      url,
-    )
-  if isinstance(error, OSError):
-    # S3's own words for it; the number is the package's guess.
-    return OSError(error.errno or errno.EIO, error.strerror or said, url)
-  return OSError(
-    errno.EIO,
-    f"the store cannot be used ({name}: {said.rstrip('.')}). Check the network,"
-    " the endpoint and the credentials",
-    url,
-  )

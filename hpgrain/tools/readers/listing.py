@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpgrain import object_store
+from hpgrain.object_errors import explained
 from hpgrain.tools.readers.files import (
   filesystem,
   is_remote,
@@ -268,7 +269,7 @@ class _RemoteTree(_LocalTree):
   def entries(self, folder: str) -> Iterator[tuple[str, str, str]]:
     """(URL, name, "file" or "folder") in a folder."""
     try:
-      with object_store.explained(folder):
+      with explained(folder):
         found = self._system.ls(filesystem(folder)[1], detail=True)
     except FileNotFoundError:
       return
