@@ -9,6 +9,7 @@ python -m hpgrain.tools.offline_preparation \
 """
 
 import argparse
+import errno
 import contextlib
 import signal
 import sys
@@ -38,7 +39,17 @@ from hpgrain.tools.preparation_flags import (
 )
 from hpgrain.tools.summary import run_summary, summary
 
-__all__ = ["main", "parser", "prepare_corpus", "run", "summary"]
+__all__ = [
+  "describe_failure",
+  "main",
+  "parser",
+  "prepare_corpus",
+  "run",
+  "summary",
+]
+
+# A disk, or a user's share of it, that has no more space.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,7 +129,7 @@ def run(
         loaded.save_pretrained(local)
       print(f"the tokenizer with the added tokens is in {folder}")
   except (OSError, ValueError) as error:
-    print(f"{command}: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"{command}: {describe_failure(error)}", file=sys.stderr)
     _say_what_is_kept(options)
     return 1
   except KeyboardInterrupt:
@@ -129,6 +140,18 @@ def run(
     signal.signal(signal.SIGTERM, before)
   print(run_summary(options, report))
   return 0
+
+
+def describe_failure(error: Exception) -> str:
+  """An error as a line for a person, with what to do where we know it."""
+  said = f"{type(error).__name__}: {error}"
+  if isinstance(error, OSError) and error.errno in _FULL:
+    said += (
+      ". The disk is full: free space where the output and the unfinished work"
+      " are written, then run the same command again. It goes on where this"
+      " stopped."
+    )
+  return said
 
 
 def parser() -> argparse.ArgumentParser:
