@@ -124,11 +124,15 @@ def parse_record(data: bytes, *, where: str) -> tuple[int, TokenDocument]:
   lengths = np.frombuffer(data, index_file.LENGTH, count, _HEADER.size)
   num_tokens = int(lengths.sum(dtype=np.int64))
   num_bytes = tokens_at + num_tokens * dtype.itemsize
-  if lengths.min(initial=0) < 0 or num_bytes != len(data):
+  if lengths.min(initial=0) < 0:
+    raise ValueError(
+      f"{where} has a sequence of {lengths.min()} tokens; a length cannot be"
+      f" negative. {_ADVICE}"
+    )
+  if num_bytes != len(data):
     raise ValueError(
       f"{where} has {len(data)} bytes, but its {count} sequences of"
-      f" {num_tokens} tokens of {dtype.name} (the least has"
-      f" {lengths.min(initial=0)}) take {num_bytes}. {_ADVICE}"
+      f" {num_tokens} tokens of {dtype.name} take {num_bytes}. {_ADVICE}"
     )
   if any(data[end:tokens_at]):
     raise ValueError(

@@ -4,7 +4,7 @@ documents -> {path}.partial, locked while it is written -> {path}
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -20,8 +20,8 @@ from hpgrain.sources.file_digest import digest_of
 from hpgrain.sources.partial_pair import open_locked, sync_folder
 
 _WRITER_OPTIONS = "group_size:1,uncompressed"
-# The library notices a full disk and says so only when it is closed. This
-# much may be in its buffers.
+# The library may keep a full disk to itself until it is closed. This much is
+# let be in its buffers.
 _UNWRITTEN_BYTES = 64 << 20
 
 
@@ -195,7 +195,8 @@ class ArrayRecordWriter:
           f" {MAX_RECORD_BYTES}. Keep this corpus as a pair"
           " (--format=indexed), or split the document."
         )
-      self._writer.write(b"".join([head, *pieces.take(num_tokens)]))
+      record = b"".join([head, *pieces.take(num_tokens)])
+      self._do(self._writer.write, record)
       self._num_documents += 1
       self._num_bytes += num_bytes
       first += count
@@ -212,10 +213,12 @@ class ArrayRecordWriter:
 
   def _close(self) -> None:
     """Closes the library's writer, which tells then what went wrong."""
-    if not self._writer.is_open():
-      return
+    if self._writer.is_open():
+      self._do(self._writer.close)
+
+  def _do(self, call: Callable[..., None], *arguments: bytes) -> None:
     try:
-      self._writer.close()
+      call(*arguments)
     except RuntimeError as error:
       raise OSError(f"{self._path} could not be written: {error}") from None
 

@@ -48,6 +48,19 @@ def digest_of(
   return digest.text()
 
 
+def digest_of_path(
+  path: str | os.PathLike[str],
+  *,
+  report: Callable[[int], None] = lambda num_bytes: None,
+) -> str:
+  """Reads a whole file; as `digest_of`."""
+  fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+  try:
+    return digest_of(fd, report=report)
+  finally:
+    os.close(fd)
+
+
 def same_algorithm(text: str) -> bool:
   """Whether a digest was made by the algorithm that is known here."""
   return text.startswith(f"{ALGORITHM}:")
