@@ -61,7 +61,7 @@ def whole(source, word_folder):
 
 @pytest.mark.parametrize("phase", list(SAID))
 def test_an_interrupt_stops_at_once_and_the_same_command_goes_on(
-  tmp_path, source, whole, words, word_folder, phase
+  tmp_path, source, whole, words, *, word_folder, phase
 ):
   out = tmp_path / "out"
   process = subprocess.Popen(
