@@ -9,9 +9,19 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
+
+_TOKEN = secrets.token_hex(4)
+# Of a hard link, where there are none.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+def process_name() -> str:
+  """A name that no other process has: containers give the same numbers."""
+  return f"{os.getpid()}-{_TOKEN}"
 
 
 def sync_folder(folder: Path) -> None:
@@ -35,15 +45,30 @@ def publish(temporary: Path, path: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
   """Writes JSON; whoever looks sees the old content, or the new, whole."""
-  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-  try:
-    with temporary.open("wb") as file:
-      file.write(json_bytes(content))
-      file.flush()
-      os.fsync(file.fileno())
+  with _written(path, content) as temporary:
     publish(temporary, path)
-  finally:
-    temporary.unlink(missing_ok=True)
+
+
+def create_json(path: Path, content: Any) -> Any:
+  """Writes JSON where there is no file; the first of several that do wins.
+
+  Returns:
+    The content that is there now: this one, or what was there before.
+  """
+  while (there := read_json(path)) is None:
+    with _written(path, content) as temporary:
+      try:
+        # As a rename, but never in place of another's.
+        os.link(temporary, path)
+        sync_folder(path.parent)
+      except FileExistsError:
+        continue
+      except OSError as error:
+        if error.errno not in _NO_LINKS:
+          raise
+        publish(temporary, path)
+    return content
+  return there
 
 
 def read_json(path: Path) -> Any | None:
@@ -102,3 +127,17 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
       return
     finally:
       os.close(fd)
+
+
+@contextlib.contextmanager
+def _written(path: Path, content: Any) -> Iterator[Path]:
+  """A temporary file with the content, flushed to the disk."""
+  temporary = path.with_name(f"{path.name}.{process_name()}.tmp")
+  try:
+    with temporary.open("wb") as file:
+      file.write(json_bytes(content))
+      file.flush()
+      os.fsync(file.fileno())
+    yield temporary
+  finally:
+    temporary.unlink(missing_ok=True)

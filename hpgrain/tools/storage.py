@@ -7,7 +7,7 @@ does it matter which they are:
                a disk                          a store
   put_once     rename                          one put, which the first wins
   publish      fsync, rename, fsync            one put
-  create_json  under a lock that is held       one put, which the first wins
+  create_json  hard link, the first wins       one put, which the first wins
 
 A file to be put lies on a disk beforehand, whole, and is gone afterwards.
 """
@@ -100,19 +100,13 @@ def write_json(path: PurePath, content: Any) -> None:
 
 
 def create_json(path: PurePath, content: Any) -> Any:
-  """Writes JSON where there is no file yet.
-
-  On a disk the caller holds a lock; on a store only one of several that do it
-  at once succeeds.
+  """Writes JSON where there is no file yet; the first of several wins.
 
   Returns:
     The content that is there now: this one, or what was there before.
   """
   if not is_url(path):
-    there = durable.read_json(Path(path))
-    if there is None:
-      durable.write_json(Path(path), content)
-    return content if there is None else there
+    return durable.create_json(Path(path), content)
   while (there := read_json(path)) is None:
     # Another may be as quick, or remove what it created.
     with contextlib.suppress(FileExistsError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpgrain.tools.encoder_spec import Encoder
-from hpgrain.tools.inputs import Unit
+from hpgrain.tools.inputs import BadRecordError, Unit
 from hpgrain.tools.request import UnitRequest
 from hpgrain.tools.units import ReportProgress, prepare_unit
 from hpgrain.tools.work_folder import WorkFolder
@@ -81,7 +81,8 @@ def portable_error(error: Exception) -> Exception:
   if isinstance(error, OSError):
     return OSError(error.errno, error.strerror or str(error), error.filename)
   if isinstance(error, ValueError):
-    return ValueError(str(error))
+    kind = BadRecordError if isinstance(error, BadRecordError) else ValueError
+    return kind(str(error))
   # Ours to mend, so where it comes from matters.
   return RuntimeError("".join(traceback.format_exception(error)))
 

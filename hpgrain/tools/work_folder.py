@@ -20,15 +20,13 @@ import copy
 import dataclasses
 import hashlib
 import json
-import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from hpgrain.tools import storage
-from hpgrain.tools.durable import locked
+from hpgrain.tools.durable import locked, process_name
 from hpgrain.tools.scratch import check_space
 from hpgrain.tools.unit_file import UnitReader
 
@@ -39,9 +37,6 @@ _PUBLISHED = "published"
 _UNIT = ".unit"
 _TEMPORARY = ".tmp"
 _SHARD_LOCK = re.compile(r"\d+-of-(\d+)\.lock")
-# With its number it names a process among those of many machines, on which
-# containers give the same numbers.
-_PROCESS = secrets.token_hex(4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +102,7 @@ class WorkFolder:
   def temporary_path(self, number: int) -> Path:
     """A local name for a unit's file until it is finished, our own."""
     return Path(self._temporaries) / (
-      f"{number:08d}.{self.shard.name}.{os.getpid()}-{_PROCESS}{_TEMPORARY}"
+      f"{number:08d}.{self.shard.name}.{process_name()}{_TEMPORARY}"
     )
 
   def finished(self) -> set[int]:

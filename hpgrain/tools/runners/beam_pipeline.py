@@ -6,6 +6,7 @@ Nothing comes back through the pipeline: a unit's file is all that counts, and
 a task that an engine runs twice, or again, does no harm.
 """
 
+import functools
 import logging
 import os
 import pickle
@@ -13,7 +14,9 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 
 import apache_beam as beam
@@ -27,7 +30,7 @@ from hpgrain.tools.runners.job import Job, do_unit, unit_numbers
 
 # DirectRunner may fetch another runner, Prism, from the network; this is what
 # it takes otherwise.
-_LOCAL = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
+_LOCAL = "FnApiRunner"
 _DEATH = re.compile(r"Worker subprocess exited with return code (-?\d+)")
 
 
@@ -83,17 +86,28 @@ def run(job: Job, options: list[str]) -> str:
 
 
 def main() -> None:
-  """Runs the job that is told on the standard input."""
-  job, options = pickle.load(sys.stdin.buffer)
+  """Runs the job that is told on the standard input.
+
+  What went wrong is written to the file that is told with it.
+  """
+  job, options, failure = pickle.load(sys.stdin.buffer)
   threading.Thread(target=_end_with_driver, daemon=True).start()
-  threading.excepthook = _on_error_in_thread
+  threading.excepthook = functools.partial(_on_error_in_thread, failure)
   signal.signal(signal.SIGTERM, _interrupt)
   logging.basicConfig(level=logging.WARNING, format="%(message)s")
   # States and addresses of jobs elsewhere.
   logging.getLogger("apache_beam.runners").setLevel(logging.INFO)
-  state = run(job, options)
+  try:
+    state = run(job, options)
+    said = f"It ended as {state}."
+  except Exception as error:
+    traceback.print_exc()
+    state = PipelineState.FAILED
+    # Beam puts whole tracebacks into it.
+    said = str(error).strip().rpartition("\n")[2] or type(error).__name__
   if state != PipelineState.DONE:
-    sys.exit(f"it ended as {state}")
+    failure.write_text(said)
+    sys.exit(1)
 
 
 def _end_with_driver() -> None:
@@ -103,7 +117,7 @@ def _end_with_driver() -> None:
   os.killpg(0, signal.SIGKILL)
 
 
-def _on_error_in_thread(error: threading.ExceptHookArgs) -> None:
+def _on_error_in_thread(failure: Path, error: threading.ExceptHookArgs) -> None:
   """Ends this process where Beam would wait for a dead worker."""
   death = _DEATH.search(str(error.exc_value))
   if death is None:
@@ -116,7 +130,7 @@ def _on_error_in_thread(error: threading.ExceptHookArgs) -> None:
       "was killed by SIGKILL. The kernel does that when memory runs out: see"
       " dmesg, and take fewer --workers"
     )
-  print(f"A worker process {how}.", file=sys.stderr, flush=True)
+  failure.write_text(f"A worker process {how}.")
   os._exit(1)
 
 

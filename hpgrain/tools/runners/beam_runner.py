@@ -68,13 +68,16 @@ def run_on_beam(
   try:
     with tempfile.TemporaryDirectory(prefix="hpgrain-beam-") as scratch:
       log = Path(scratch, "log") if local else None
-      with _pipeline(job, options, scratch=scratch, log=log) as process:
+      said = Path(scratch, "failure")
+      with _pipeline((job, options, said), log=log) as process:
         code = None
         while code is None:
           with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(watch.pause)
           watch.look()
-      watch.conclude(job, failure=_failure(log) if code else None)
+      watch.conclude(
+        job, failure=(lambda: _failure(said, log)) if code else None
+      )
   finally:
     job.end()
     folder.remove_temporaries()
@@ -101,7 +104,7 @@ def _complete(
 
 @contextlib.contextmanager
 def _pipeline(
-  job: Job, options: list[str], *, scratch: str, log: Path | None
+  message: tuple[Job, list[str], Path], *, log: Path | None
 ) -> Iterator["subprocess.Popen[bytes]"]:
   """Starts the pipeline's process; ends it and its children."""
   path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
@@ -113,7 +116,7 @@ def _pipeline(
       stdin=subprocess.PIPE,
       stdout=output,
       stderr=output,
-      env={**os.environ, "PYTHONPATH": path, "TMPDIR": scratch},
+      env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(message[2].parent)},
       # An interrupt from the terminal is ours alone to act on.
       process_group=0,
     )
@@ -121,7 +124,7 @@ def _pipeline(
     assert process.stdin is not None, "it was asked for"
     # It lives as long as this pipe is open. If it died, its log says why.
     with contextlib.suppress(BrokenPipeError):
-      process.stdin.write(pickle.dumps((job, options)))
+      process.stdin.write(pickle.dumps(message))
       process.stdin.flush()
     yield process
 
@@ -140,13 +143,18 @@ def _end(process: "subprocess.Popen[bytes]", *, gently: bool) -> None:
     process.stdin.close()
 
 
-def _failure(log: Path | None) -> str:
+def _failure(said: Path, log: Path | None) -> str:
+  """What went wrong, and where all that Beam said about it is."""
   if log is None:
-    return "The Beam pipeline failed; what it said is above."
-  lines = log.read_text(errors="replace").split("\n")
-  last = next((line for line in reversed(lines) if line.strip()), "no word")
-  with tempfile.NamedTemporaryFile(
-    "w", prefix="hpgrain-beam-", suffix=".log", delete=False
-  ) as kept:
-    kept.write("\n".join(lines))
-  return f"The Beam pipeline failed: {last.strip()} (all of it: {kept.name})"
+    text, where = "", "what it said is above"
+  else:
+    text = log.read_text(errors="replace").strip()
+    kept = tempfile.NamedTemporaryFile(
+      "w", prefix="hpgrain-beam-", suffix=".log", delete=False
+    )
+    with kept:
+      kept.write(text)
+    where = f"all that it said is in {kept.name}"
+  # It may have died before it could say it.
+  last = said.read_text() if said.exists() else text.rpartition("\n")[2]
+  return f"The Beam pipeline failed ({where}): {last or 'it died.'}"

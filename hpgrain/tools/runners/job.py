@@ -29,7 +29,7 @@ from hpgrain.manifest import tool_name
 from hpgrain.object_store import is_url
 from hpgrain.tools import storage
 from hpgrain.tools.encoder_spec import EncoderSpec, installed_version
-from hpgrain.tools.inputs import Unit
+from hpgrain.tools.inputs import BadRecordError, Unit
 from hpgrain.tools.request import UnitRequest
 from hpgrain.tools.task import Task, do_task, portable_error
 from hpgrain.tools.work_folder import WorkFolder
@@ -219,8 +219,9 @@ def _note(error: Exception) -> dict[str, Any]:
 def _error(note: Mapping[str, Any]) -> Exception:
   """The error that a note is of."""
   message = note["message"]
-  if note["kind"] == "ValueError":
-    return ValueError(message)
+  for kind in (BadRecordError, ValueError):
+    if note["kind"] == kind.__name__:
+      return kind(message)
   at = f"{message} (on {note['host']})"
   if note["kind"] == "OSError":
     return OSError(note["errno"], at, note["filename"])

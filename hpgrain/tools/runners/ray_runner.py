@@ -7,6 +7,7 @@ task again whose worker or machine died, which does no harm.
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from hpgrain.tools.work_folder import WorkFolder
 # Tasks given out for each processor: none waits for us.
 _AHEAD = 2
 _TRIES_AGAIN = 3
+_CONNECT_SECONDS = 10
 # Of a cluster that is started here: nothing listens, nothing is sent home.
 _LOCAL_ENVIRONMENT = {
   "RAY_AUTH_MODE": "disabled",
@@ -65,7 +67,8 @@ def run_on_ray(
     job = save_job(units, request, folder=folder)
     watch = Watch(units, folder=folder, report=report, finished=finished)
     try:
-      watch.conclude(job, failure=_do(job, units, watch))
+      failure = _do(job, units, watch)
+      watch.conclude(job, failure=(lambda: failure) if failure else None)
     finally:
       job.end()
       folder.remove_temporaries()
@@ -126,8 +129,28 @@ def _cluster(address: str | None, workers: int) -> Iterator[None]:
     }
   else:
     options["address"] = address
+    _check_address(address or os.environ["RAY_ADDRESS"])
   ray.init(**options)
   try:
     yield
   finally:
     ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+  """Finds out soon that nothing listens there; Ray tries for minutes.
+
+  Raises:
+    ConnectionError: nothing does.
+  """
+  host, colon, port = address.removeprefix("ray://").rpartition(":")
+  if not colon or not port.isdigit():
+    # "auto", and other ways of finding a cluster.
+    return
+  try:
+    socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+  except OSError as error:
+    raise ConnectionError(
+      f"No Ray cluster answers at {address} ({error}). Start one with `ray"
+      " start --head`, or leave the address out to start one here."
+    ) from None

@@ -66,12 +66,12 @@ class Watch:
       self._finished(number, summary)
     self.pause = max(_LEAST_PAUSE, (time.monotonic() - start) / _PART)
 
-  def conclude(self, job: Job, *, failure: str | None) -> None:
+  def conclude(self, job: Job, *, failure: Callable[[], str] | None) -> None:
     """Makes sure that all is done, once the engine has ended.
 
     Args:
       job: the job.
-      failure: what the engine says went wrong; None if nothing did.
+      failure: tells what the engine says went wrong; None if nothing did.
 
     Raises:
       ChildProcessError: it failed, or ended and units are missing.
@@ -84,7 +84,9 @@ class Watch:
       # What cannot be used ended the job, and so is why others failed.
       raise min(errors, key=lambda error: not isinstance(error, ValueError))
     if self.left and failure is not None:
-      raise ChildProcessError(f"{failure} {len(self.left)} units are not done.")
+      raise ChildProcessError(
+        f"{failure().rstrip('.')}. {len(self.left)} units are not done."
+      )
     until = time.monotonic() + VISIBLE_SECONDS
     while self.left and time.monotonic() < until:
       time.sleep(self.pause)
