@@ -11,18 +11,23 @@ differ, a text goes to Hugging Face instead:
 
 import functools
 import importlib.metadata
+import itertools
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpgrain import _kernels
 from hpgrain.tools.reference_backend import EncodeFlat
+from hpgrain.tools.texts import Texts
 
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
+# Flags of code points.
+_UNASSIGNED, _COMPOSES = 1, 2
+_BLOCK = 256
 # [0, 0x40000) and the tags and variation selectors; what lies between has
 # never been assigned, what lies behind is private use.
 _PLANES = (range(0x40000), range(0xE0000, 0xF0000))
@@ -49,12 +54,21 @@ def fast_encoder(tokenizer_json: str, *, parallel: bool) -> EncodeFlat:
     ValueError: it has no such tokenizer.
   """
   backend = _load(tokenizer_json)
+  import awkward
+  from awkward.contents import ListOffsetArray, NumpyArray
+  from awkward.index import Index64
 
-  def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    layout = backend.encode_batch(list(texts), parallel=parallel).layout
-    offsets = np.asarray(layout.offsets)
-    ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-    return ids, np.diff(offsets)
+  kinds = {"__array__": "byte"}, {"__array__": "bytestring"}
+
+  def encode(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+    # Which it takes as it lies, and gives its ids as such an array too.
+    data = NumpyArray(texts.data, parameters=kinds[0])
+    array = ListOffsetArray(Index64(texts.splits), data, parameters=kinds[1])
+    layout = backend.encode_batch(
+      awkward.Array(array), parallel=parallel
+    ).layout
+    splits = np.asarray(layout.offsets).astype(np.int64, copy=False)
+    return np.asarray(layout.content.data), splits
 
   return encode
 
@@ -80,18 +94,20 @@ def normalizes(tokenizer: "PreTrainedTokenizerBase") -> bool:
   )
 
 
-def safe_text(*, normalizes: bool) -> Callable[[str], bool]:
-  """A function that says whether a text may go to gigatoken at all."""
+def safe_texts(texts: Texts, *, normalizes: bool) -> np.ndarray:
+  """bool[texts]: whether a text may go to gigatoken at all.
 
-  def is_safe(text: str) -> bool:
-    if text.isascii():
-      return True
-    if normalizes and not unicodedata.is_normalized("NFC", text):
-      return False
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return not _unassigned()[points].any()
-
-  return is_safe
+  Args:
+    texts: the batch.
+    normalizes: whether the tokenizer changes characters first (NFC).
+  """
+  flags = _kernels.text_flags(texts.data, texts.splits, _flags())
+  safe = flags & _UNASSIGNED == 0
+  if normalizes:
+    for place in np.flatnonzero(safe & (flags & _COMPOSES != 0)):
+      text = texts.bytes_of(place).decode()
+      safe[place] = unicodedata.is_normalized("NFC", text)
+  return safe
 
 
 def _changes(normalizer: dict[str, Any]) -> bool:
@@ -101,13 +117,42 @@ def _changes(normalizer: dict[str, Any]) -> bool:
 
 
 @functools.cache
-def _unassigned() -> np.ndarray:
-  """bool[0x110000]: code points without a character, to this Python."""
-  table = np.ones(_NUM_CODE_POINTS, bool)
-  category = unicodedata.category
+def _flags() -> np.ndarray:
+  """uint8[0x110000]: what there is to know of each code point.
+
+  Unassigned is one without a character, to this Python. A text without a
+  character that composes is normalized: none of its own is changed by NFC, is
+  put in another place, or joins one before it.
+  """
+  flags = np.full(_NUM_CODE_POINTS, _UNASSIGNED, np.uint8)
   for plane in _PLANES:
-    table[plane.start : plane.stop] = [
-      category(chr(point)) == "Cn" for point in plane
-    ]
-  table[_PLANES[-1].stop :] = False
-  return table
+    for first in range(plane.start, plane.stop, _BLOCK):
+      flags[first : first + _BLOCK] = _flags_of(range(first, first + _BLOCK))
+  flags[_PLANES[-1].stop :] = 0
+  flags[list(_second_of_pairs())] |= _COMPOSES
+  return flags
+
+
+def _flags_of(points: range) -> list[int] | int:
+  block = "".join(map(chr, points))
+  # Whole blocks of signs or syllables are quickly seen to be without any.
+  if block.isprintable() and not any(map(unicodedata.combining, block)):
+    if unicodedata.is_normalized("NFC", block):
+      return 0
+  return [
+    _UNASSIGNED * (unicodedata.category(c) == "Cn")
+    + _COMPOSES
+    * (unicodedata.combining(c) > 0 or not unicodedata.is_normalized("NFC", c))
+    for c in block
+  ]
+
+
+def _second_of_pairs() -> set[int]:
+  """Code points that join the one before them into another."""
+  # Vowels and final consonants of Hangul join by arithmetic.
+  second = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
+  for point in itertools.chain(*_PLANES):
+    parts = unicodedata.decomposition(chr(point)).split()
+    if len(parts) == 2 and not parts[0].startswith("<"):
+      second.add(int(parts[1], 16))
+  return second

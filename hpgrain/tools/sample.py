@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from hpgrain.tools.inputs import Record, Unit
+from hpgrain.tools.inputs import LongText, Record, Unit
 
 _UNITS = 5
 _CHARACTERS = 1 << 16
@@ -36,8 +36,11 @@ def _first_texts(records: Iterator[Record]) -> list[str]:
   texts: list[str] = []
   characters = 0
   for record in records:
-    texts += [text[:_CHARACTERS] for text in record.texts]
-    characters += sum(map(len, record.texts))
+    for text in record.texts:
+      # Of a long one, the first piece.
+      long = isinstance(text, LongText)
+      texts.append((next(text.pieces()) if long else text)[:_CHARACTERS])
+      characters += len(text)
     if characters >= _CHARACTERS or len(texts) >= _RECORDS:
       break
   return texts

@@ -75,6 +75,15 @@ class UnitWriter:
     column.tokens.write(tokens.data)
     column.num_tokens += len(tokens)
 
+  def drop_tokens(self) -> None:
+    """Takes back the tokens of records that were not ended."""
+    for column in self._columns:
+      more = column.num_tokens - column.ended
+      if more:
+        column.tokens.seek(-more * self._dtype.itemsize, os.SEEK_CUR)
+        column.tokens.truncate()
+        column.num_tokens = column.ended
+
   def end_records(
     self, key: int, lengths: np.ndarray, counts: np.ndarray | None = None
   ) -> None:

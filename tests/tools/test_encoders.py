@@ -14,6 +14,7 @@ from hpgrain.tokenizer import PROBES, load_tokenizer
 from hpgrain.tools import encoders, fast_backend
 from hpgrain.tools.encoder_spec import append_eod
 from hpgrain.tools.encoders import choose_backend, make_encoder
+from hpgrain.tools.texts import Texts
 
 needs_gigatoken = pytest.mark.skipif(
   fast_backend.version() is None, reason="gigatoken is not installed"
@@ -78,8 +79,8 @@ def test_without_gigatoken_auto_is_silent_and_an_order_is_refused(
 @pytest.mark.parametrize(
   ("change", "at"),
   [
-    (lambda ids, n: (np.concatenate([ids[:-1], [9]]).astype(ids.dtype), n), 2),
-    (lambda ids, n: (ids[:-1], n - np.eye(len(n), dtype=int)[-1]), 2),
+    (lambda ids, s: (np.concatenate([ids[:-1], [9]]).astype(ids.dtype), s), 2),
+    (lambda ids, s: (ids, s - np.eye(len(s), dtype=int)[-1]), 2),
   ],
 )
 def test_a_differing_backend_is_refused_by_place_and_not_shown(
@@ -149,7 +150,7 @@ def test_an_id_outside_the_vocabulary_is_refused(bpe):
   encoder = make_encoder(bpe, sample=[], backend="huggingface")
   encoder._encode_flat = lambda texts: (
     np.array([5000], np.uint32),
-    np.array([1]),
+    np.array([0, 1]),
   )
   with pytest.raises(ValueError, match="gave the id 5000, but its vocabulary"):
     encoder.encode(["x"])
@@ -190,20 +191,36 @@ def test_backends_agree_on_any_unicode(bpe_folder, texts):
   assert rows(encoder.encode(texts)) == called(tokenizer, texts)
 
 
-@needs_gigatoken
+def safe(text, *, normalizes):
+  (found,) = fast_backend.safe_texts(Texts.of([text]), normalizes=normalizes)
+  return found
+
+
 def test_texts_that_the_tables_differ_on_go_to_the_reference():
-  normalized = fast_backend.safe_text(normalizes=True)
-  plain = fast_backend.safe_text(normalizes=False)
   composed, apart = "é", unicodedata.normalize("NFD", "é")
   # Marks in another than the canonical order, as gigatoken keeps them.
   marks = "a\u0315\u0300"
-  for text in ("ascii", composed, "中文 🙂", "\ue000"):
-    assert normalized(text) and plain(text)
-  assert not normalized(apart) and plain(apart)
-  assert not normalized(marks) and plain(marks)
+  for text in ("ascii", composed, "中文 🙂", "\ue000", "가나", "ก็"):
+    assert safe(text, normalizes=True) and safe(text, normalizes=False)
+  for text in (apart, marks, "\u1100\u1161", "\u0344", "\u09c7\u09be"):
+    assert not safe(text, normalizes=True) and safe(text, normalizes=False)
   for point in (0x0378, 0x1AEB, 0x10940, 0x50000, 0xE0FFF):
     assert unicodedata.category(chr(point)) == "Cn"
-    assert not normalized(chr(point)) and not plain(chr(point))
+    assert not safe(chr(point), normalizes=True)
+    assert not safe(chr(point), normalizes=False)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_texts_are_safe_by_pythons_own_tables(texts):
+  def by_the_book(text, normalizes):
+    if normalizes and not unicodedata.is_normalized("NFC", text):
+      return False
+    return all(unicodedata.category(c) != "Cn" for c in text)
+
+  for normalizes in (True, False):
+    assert fast_backend.safe_texts(
+      Texts.of(texts), normalizes=normalizes
+    ).tolist() == [by_the_book(text, normalizes) for text in texts]
 
 
 # A folder with real tokenizers: qwen3/, deepseek/, gpt2/.
