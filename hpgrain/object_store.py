@@ -147,10 +147,16 @@ def list_files(folder: str) -> dict[str, int]:
   }
 
 
-def open_reader(url: str) -> BinaryIO:
-  """Opens an object to be read in ranges."""
+def open_reader(url: str, *, size: int | None = None) -> BinaryIO:
+  """Opens an object to be read in ranges.
+
+  Args:
+    url: of the object.
+    size: of it in bytes; None asks the store.
+  """
   system, name = filesystem(url)
-  size = size_and_version(url)[0]
+  if size is None:
+    size = size_and_version(url)[0]
   return RangeReader(system, name, url=url, size=size)
 
 

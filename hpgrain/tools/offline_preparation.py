@@ -10,7 +10,6 @@ python -m hpgrain.tools.offline_preparation \
 
 import argparse
 import errno
-import contextlib
 import signal
 import sys
 import warnings
@@ -231,10 +230,12 @@ def add_boolean_switch(
 
 
 def _say_what_is_kept(options: Options) -> None:
-  folder = options.work_folder()
-  found = False
-  with contextlib.suppress(OSError, ValueError):
-    found = bool(storage.list_files(folder))
+  try:
+    folder = options.work_folder()
+    found = storage.list_files(folder)
+  except (OSError, ValueError):
+    # Nothing can lie there; the error that brought us here says why.
+    return
   if found:
     print(
       f"Finished work is kept in {folder}: the same command goes on with it.",

@@ -31,12 +31,17 @@ def size_and_version(path: str) -> tuple[int, str]:
   return object_store.size_and_version(path)
 
 
-def open_stored(path: str) -> BinaryIO:
-  """Opens the bytes of a file as they are stored."""
+def open_stored(path: str, *, size: int | None = None) -> BinaryIO:
+  """Opens the bytes of a file as they are stored.
+
+  Args:
+    path: of the file.
+    size: of it in bytes, where that is known, so that no store is asked.
+  """
   if not is_remote(path):
     # Unbuffered: the readers ask for large blocks.
     return Path(path).open("rb", buffering=0)
-  return object_store.open_reader(path)
+  return object_store.open_reader(path, size=size)
 
 
 @contextlib.contextmanager
@@ -60,7 +65,7 @@ def open_unpacked(file: InputFile, *, start: int = 0) -> Iterator[BinaryIO]:
     ValueError: as `reading`; or the file is compressed otherwise than its
       name says. Reading raises it too where the packed data is broken.
   """
-  with reading(file), open_stored(file.path) as stored:
+  with reading(file), open_stored(file.path, size=file.size) as stored:
     if not start:
       check_compression(file, stored)
     stream = unpacked(stored, file.compression, file.path)
