@@ -157,10 +157,11 @@ def _eods(
       most = manifest.records - manifest.empty_documents
       least = max(most - manifest.dropped_tokens, 0)
       if not least <= scan.eods <= most:
+        expected = str(most) if least == most else f"{least} to {most}"
         found.add(
           tokens,
-          f"it has {scan.eods} EODs (id {eod}), expected {least} to {most}:"
-          " one for each record that has tokens, less those dropped",
+          f"it has {scan.eods} EODs (id {eod}), expected {expected}: one for"
+          " each record that has tokens, less those dropped",
         )
     return
   with found.check(ends):

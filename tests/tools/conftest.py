@@ -31,6 +31,28 @@ def bpe(bpe_folder):
   return load_tokenizer(bpe_folder)
 
 
+@pytest.fixture
+def punkt(tmp_path, monkeypatch):
+  """A Punkt model trained here, where NLTK looks for its data."""
+  nltk = pytest.importorskip("nltk")
+  from nltk.tokenize import punkt
+
+  trainer = punkt.PunktTrainer()
+  # Each word stands within sentences and at their ends; "Mr" never at an end.
+  words = "home slept up dog house river b d e went woke".split()
+  sentences = [
+    f"Mr. {name} saw the {a} and the {b} near the {c}."
+    for name in ("Lee", "Kim", "Ito", "Roy")
+    for a, b, c in itertools.permutations(words, 3)
+  ]
+  trainer.train(" ".join(sentences), finalize=True)
+  folder = tmp_path / "nltk" / "tokenizers" / "punkt_tab" / "english"
+  folder.mkdir(parents=True)
+  # NLTK writes nowhere else either.
+  monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
+  punkt.save_punkt_params(trainer.get_params(), dir=str(folder))
+
+
 @pytest.fixture(scope="session")
 def s3():
   """A store on this machine that speaks S3; yields fsspec's view of it."""
