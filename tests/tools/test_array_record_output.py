@@ -298,7 +298,7 @@ def test_object_store(bucket, s3, source, words):
   local = source.parent / "y.array_record"
   s3.get(path, str(local))
   assert len(documents_of(local)) == 6
-  with pytest.raises(FileExistsError, match="text_document.array_record"):
+  with pytest.raises(FileExistsError, match=r"text_document\.array_record"):
     run(source, prefix, words, format="arrayrecord")
   run(source, prefix, words, format="arrayrecord", overwrite=True)
   assert read_manifest(path) == manifest
