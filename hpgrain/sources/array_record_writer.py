@@ -178,7 +178,11 @@ class ArrayRecordWriter:
     modes: np.ndarray,
   ) -> None:
     first = 0
-    for count in counts:
+    # Where each sequence ends, so that a document's tokens need no sum.
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    lengths = lengths.astype(index_file.LENGTH, copy=False)
+    bounds = ends[np.cumsum([0, *counts])].tolist()
+    for number, count in enumerate(counts):
       some = lengths[first : first + count]
       head = record_head(
         some,
@@ -186,7 +190,7 @@ class ArrayRecordWriter:
         code=self._code,
         multimodal=self._multimodal,
       )
-      num_tokens = int(some.sum())
+      num_tokens = bounds[number + 1] - bounds[number]
       num_bytes = len(head) + num_tokens * self._dtype.itemsize
       if num_bytes > MAX_RECORD_BYTES:
         raise ValueError(

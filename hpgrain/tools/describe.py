@@ -7,6 +7,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -292,7 +293,8 @@ def _sample(
     "document": number,
     "tokens": num_tokens,
     "sequences": len(lengths),
-    "ids": head[:_IDS],
+    # JSON has no NaN, which pairs of floats may.
+    "ids": [i if math.isfinite(i) else str(i) for i in head[:_IDS]],
     "text": text,
     "text_is_cut": cut if text is not None else None,
     "eods": num_eods if eod is not None else None,
