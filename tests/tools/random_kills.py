@@ -124,6 +124,7 @@ class Kills:
     ]
     self._expected = {}
     self.seconds = 0.0
+    self.total = -(-(folder / "in.jsonl").stat().st_size // UNIT_BYTES)
 
   def flags(self, layout, out):
     """The command's flags; a layout with many lines has two keys."""
@@ -149,7 +150,7 @@ class Kills:
     made = 0
     while True:
       parts = next(iter(out.glob("*.parts")), out / "none")
-      before = units(parts)
+      before, whole = units(parts), finals(out) == expected
       run = Run(self.folder, self.flags(layout, out))
       code, said = self.disturb(run, out)
       found = finals(out)
@@ -158,9 +159,8 @@ class Kills:
       after = units(parts)
       if code == 0:
         total, done, reused = work(said)
-        whole = done == 0 and len(before) < total
-        assert reused == total - done
-        assert whole or reused == len(before), (said, len(before))
+        assert done == (0 if whole else total - len(before)), said
+        assert reused == total - done, said
         self.counts["runs that ended"] += 1
         made += done
         break
@@ -170,7 +170,8 @@ class Kills:
       gone = not parts.exists()
       if found == expected:
         self.counts["kills when all was there"] += 1
-        made += len(set(after) - set(before))
+        # Those that are not there any more were made, and then removed.
+        made += 0 if whole else self.total - len(before)
         if gone or not any(parts.iterdir()):
           self.finish(layout, out)
           break
@@ -196,9 +197,8 @@ class Kills:
     late = self.rng.random() < 0.3
     start = time.monotonic()
     if late:
-      total = -(-(self.folder / "in.jsonl").stat().st_size // UNIT_BYTES)
       delay = self.rng.uniform(0, 0.05)
-      while not run.ended() and len(units_below(out)) < total:
+      while not run.ended() and len(units_below(out)) < self.total:
         time.sleep(0.0005)
       start = time.monotonic()
     while not run.ended() and time.monotonic() - start < delay:
@@ -265,13 +265,12 @@ def main(folder, tokenizer, kills, seed, records):
   import_transformers().AutoTokenizer.from_pretrained(tokenizer)
   rng = random.Random(seed)
   write_input(folder / "in.jsonl", records, rng)
-  total = -(-(folder / "in.jsonl").stat().st_size // UNIT_BYTES)
   job = Kills(folder, tokenizer, rng)
   while job.counts["kills"] < kills:
     out = folder / f"out{job.counts['outputs']}"
     out.mkdir()
     made = job.go_to_the_end(rng.choice(LAYOUTS), out)
-    assert made == total, f"{made} units were made of {total}"
+    assert made == job.total, f"{made} units were made of {job.total}"
     job.counts["outputs"] += 1
     job.counts["units"] += made
     for path in out.iterdir():
