@@ -90,7 +90,7 @@ def filesystem(url: str) -> tuple[Any, str]:
     how = "Install the package that reads this kind of store"
     if kind in _EXTRAS:
       how = f"Install it: pip install 'hpgrain[{_EXTRAS[kind]}]'"
-    raise ValueError(f"{url} cannot be read: {error}. {how}.") from None
+    raise ValueError(f"{url} cannot be used: {error}. {how}.") from None
 
 
 def size_and_version(url: str) -> tuple[int, str]:
