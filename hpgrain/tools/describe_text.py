@@ -32,7 +32,7 @@ def verification_text(name: str, found: Verification) -> str:
   if found.good:
     lines.append("Nothing wrong was found.")
     return "\n".join(lines)
-  lines.append(f"{found.num_problems:,} problems:")
+  lines.append(f"{_many(found.num_problems, 'problem')}:")
   lines += [f"  {problem}" for problem in found.problems]
   if found.num_problems > len(found.problems):
     left = found.num_problems - len(found.problems)
@@ -130,8 +130,8 @@ def _samples(samples: list[Mapping[str, Any]]) -> list[str]:
       more = ", ..." if sample["eods"] > len(sample["first_eods"]) else ""
       eods = f", EOD at {places}{more}"
     lines.append(
-      f"document {sample['document']:,}: {sample['tokens']:,} tokens,"
-      f" {sample['sequences']:,} sequences{eods}"
+      f"document {sample['document']:,}: {_many(sample['tokens'], 'token')},"
+      f" {_many(sample['sequences'], 'sequence')}{eods}"
     )
     more = " ..." if sample["tokens"] > len(sample["ids"]) else ""
     lines.append(f"  ids   {' '.join(map(str, sample['ids']))}{more}".rstrip())
@@ -150,7 +150,7 @@ def _manifest(manifest: Mapping[str, Any] | None) -> list[str]:
       rows += [(f"tokenizer {key}", _value(v)) for key, v in value.items()]
     elif field == "inputs":
       size = sum(file["bytes"] for file in value)
-      rows.append((field, f"{len(value):,} files of {size:,} bytes"))
+      rows.append((field, f"{_many(len(value), 'file')} of {size:,} bytes"))
       rows += [
         ("", f"{escaped(file['path'])}, {file['bytes']:,} bytes")
         for file in value[:_INPUTS]
@@ -185,6 +185,10 @@ def _value(value: Any) -> str:
 
 def _rows(rows: Iterable[tuple[str, str]], *, width: int = _WIDTH) -> list[str]:
   return [f"  {name:<{width}}{value}" for name, value in rows]
+
+
+def _many(count: int, noun: str) -> str:
+  return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _number(value: int | None) -> str:

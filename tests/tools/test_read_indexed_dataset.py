@@ -185,7 +185,7 @@ def test_text_for_a_person(pair, capsys):
     "EOD, id 0: 3 of them",
     "  ends              3 documents",
     "  inside documents  0",
-    "document 0: 4 tokens, 1 sequences, EOD at 3",
+    "document 0: 4 tokens, 1 sequence, EOD at 3",
     "  ids   3 4 5 0",
     "  text  a b c <eos>",
     "manifest:",
