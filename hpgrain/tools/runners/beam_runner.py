@@ -64,7 +64,7 @@ def run_on_beam(
   job = save_job(units, request, folder=folder)
   watch = Watch(units, folder=folder, report=report, finished=finished)
   workers = max(1, min(workers, len(os.sched_getaffinity(0)), len(units)))
-  options, local = _complete(beam_options, workers=workers)
+  options, local = complete_options(beam_options, workers=workers)
   try:
     with tempfile.TemporaryDirectory(prefix="hpgrain-beam-") as scratch:
       log = Path(scratch, "log") if local else None
@@ -83,7 +83,7 @@ def run_on_beam(
     folder.remove_temporaries()
 
 
-def _complete(
+def complete_options(
   options: Sequence[str], *, workers: int
 ) -> tuple[list[str], bool]:
   """The options with the runner named, and whether it is this machine's."""
