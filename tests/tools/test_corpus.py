@@ -222,7 +222,9 @@ def test_merge_without_all_units_says_what_is_missing(source, out, bpe):
   shard = Options(source, out / "x", unit_bytes=30, num_shards=2)
   prepare(shard, tokenizer=bpe)
   merge = Options(source, out / "x", unit_bytes=30, merge_only=True)
-  with pytest.raises(ValueError, match=r"units are not finished.*unit 1\. Let"):
+  with pytest.raises(
+    ValueError, match=r"not finished.*of 2 shards, shard 1 \(\d+ m"
+  ):
     prepare(merge, tokenizer=bpe)
 
 
@@ -351,7 +353,9 @@ def test_partition_files_hold_each_partitions_records(
     ({"pack_tail": "pad"}, "pack_tail must be one of drop, carry, got 'pad'"),
     ({"tokenizer_backend": "x"}, "must be one of auto, huggingface, gigatoken"),
     ({"json_keys": ("a", "a")}, "one or more different keys"),
-    ({"merge_only": True, "num_shards": 2}, "without shard_index"),
+    ({"runner": "spark"}, "runner must be one of local, beam, ray, got 'sp"),
+    ({"beam_options": ("--x",)}, "is for --runner=beam, got --runner=local"),
+    ({"ray_address": "a:1"}, "is for --runner=ray, got --runner=local"),
     (
       {"keep_partition_files": True, "shuffle": 1},
       "does not go with shuffle",
@@ -369,6 +373,7 @@ def test_long_texts_are_encoded_as_a_whole(tmp_path, bpe, monkeypatch):
 
   monkeypatch.setattr(long_texts, "LONG", 300)
   monkeypatch.setattr(long_texts, "_PIECE", 100)
+  monkeypatch.setattr(long_texts, "_MOST", 2000)
   monkeypatch.setattr(long_texts, "_AROUND", 40)
   texts = [
     Path(__file__).read_text()[:3000],
