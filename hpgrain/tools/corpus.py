@@ -388,8 +388,6 @@ class _Run:
         folder=folder,
         report=progress.update,
         finished=count,
-        open_encoder=lambda parallel: self._request.encoder.open(
-          parallel=parallel, tokenizer=self._tokenizer
-        ),
+        open_encoder=lambda: self._request.encoder.open(self._tokenizer),
       )
     return len(todo), len(mine) - len(todo), left

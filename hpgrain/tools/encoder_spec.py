@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgrain import _kernels
 from hpgrain.sources.indexed import dtype_for_vocabulary
-from hpgrain.tools import fast_backend
+from hpgrain.tools import fast_backend, long_texts
 from hpgrain.tools.reference_backend import (
   EncodeFlat,
   backend_encoder,
@@ -28,6 +28,8 @@ from hpgrain.tools.texts import Texts
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
+# Bytes from which on a text that is not all for the reference is divided.
+_DIVIDED_BYTES = 1 << 15
 # Tokens of a text from which on copying it by itself pays.
 _LONG_TEXT = 200
 
@@ -71,15 +73,11 @@ class EncoderSpec:
     return json.loads(self.tokenizer_json).get("pre_tokenizer") is not None
 
   def open(
-    self,
-    *,
-    parallel: bool = False,
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    self, tokenizer: "PreTrainedTokenizerBase | None" = None
   ) -> "Encoder":
     """Builds the encoder.
 
     Args:
-      parallel: whether a batch may use all cores.
       tokenizer: the one that was chosen for, where it is at hand: it need not
         be opened again.
     """
@@ -89,7 +87,7 @@ class EncoderSpec:
     if self.backend == "huggingface":
       return Encoder(self, reference)
     assert self.tokenizer_json is not None, "gigatoken has a tokenizer.json"
-    fast = fast_backend.fast_encoder(self.tokenizer_json, parallel=parallel)
+    fast = fast_backend.fast_encoder(self.tokenizer_json)
     return Encoder(self, guarded(self, fast, reference))
 
 
@@ -232,16 +230,40 @@ def guarded(
     safe = fast_backend.safe_texts(texts, normalizes=spec.normalizes)
     if safe.all():
       return fast(texts)
+    long = texts.sizes() > _DIVIDED_BYTES
     parts: list[np.ndarray] = [np.empty(0)] * len(texts)
     for places, encode_flat in (
       (np.flatnonzero(safe), fast),
-      (np.flatnonzero(~safe), reference),
+      (np.flatnonzero(~safe & ~long), reference),
     ):
       if len(places):
         rows = rows_of(*encode_flat(texts.take(places)))
         for i, row in zip(places, rows):
           parts[i] = row
+    for i in np.flatnonzero(~safe & long):
+      parts[i] = _in_pieces(texts.take([i]))
     return joined_rows(parts)
+
+  def encode_one(text: str) -> np.ndarray:
+    texts = Texts.of([text])
+    safe = fast_backend.safe_texts(texts, normalizes=spec.normalizes).all()
+    return rows_of(*(fast if safe else reference)(texts))[0]
+
+  def _in_pieces(texts: Texts) -> np.ndarray:
+    # Of a long text only what is around a doubtful character is doubtful.
+    try:
+      return np.concatenate(
+        list(
+          long_texts.encoded_pieces(
+            texts.strings(),
+            encode_one,
+            at_words=not spec.divides_texts,
+            piece=_DIVIDED_BYTES // 4,
+          )
+        )
+      )
+    except long_texts.NoCutError:
+      return rows_of(*reference(texts))[0]
 
   return encode
 

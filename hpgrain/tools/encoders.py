@@ -54,7 +54,7 @@ def make_encoder(
     backend=backend,
     special_tokens_in_text=special_tokens_in_text,
     add_eod=add_eod,
-  ).open(parallel=True, tokenizer=tokenizer)
+  ).open(tokenizer)
 
 
 def choose_backend(
@@ -141,7 +141,7 @@ def _why_not_fast(
   # As it is open already; `backend_agrees` left it without truncation.
   reference = backend_encoder(tokenizer.backend_tokenizer)
   try:
-    fast = fast_backend.fast_encoder(spec.tokenizer_json, parallel=False)
+    fast = fast_backend.fast_encoder(spec.tokenizer_json)
   except (ImportError, ValueError) as error:
     return str(error)
   fast = guarded(spec, fast, reference)

@@ -61,7 +61,7 @@ def run_units(
   workers: int,
   report: ReportProgress,
   finished: Callable[[int, dict[str, Any]], None],
-  open_encoder: Callable[[bool], Encoder],
+  open_encoder: Callable[[], Encoder],
 ) -> None:
   """Prepares units, in any order.
 
@@ -73,8 +73,7 @@ def run_units(
     report: told of records, tokens and bytes that are done since.
     finished: told of each unit that is done, and its summary; may raise to
       stop.
-    open_encoder: opens `request.encoder` in this process; told whether it may
-      use all cores.
+    open_encoder: opens `request.encoder` in this process.
 
   Raises:
     ChildProcessError: a worker process died.
@@ -96,7 +95,7 @@ def run_units(
   encoder = None
   for task in tasks:
     if encoder is None:
-      encoder = open_encoder(workers > 1)
+      encoder = open_encoder()
     summary = do_task(task, request, encoder=encoder, report=report)
     finished(task.number, summary)
 

@@ -36,7 +36,11 @@ class NoCutError(ValueError):
 
 
 def encoded_pieces(
-  chunks: Iterable[str], encode: EncodeOne, *, at_words: bool = False
+  chunks: Iterable[str],
+  encode: EncodeOne,
+  *,
+  at_words: bool = False,
+  piece: int | None = None,
 ) -> Iterator[np.ndarray]:
   """Yields the ids of a text, in order, in arrays [n] of some megabytes.
 
@@ -45,22 +49,26 @@ def encoded_pieces(
     encode: a text to its ids.
     at_words: cut nowhere but before a space, for a tokenizer that does not
       divide a text before it joins its characters.
+    piece: characters of a piece; None for a million or so.
 
   Raises:
     NoCutError: it cannot be cut, so that it would have to be encoded whole.
   """
+  size = _PIECE if piece is None else piece
   before, held = "", ""
   tried = 0
   for chunk in chunks:
     held += chunk
-    while len(held) >= max(_PIECE + _AROUND, tried):
-      cut = _cut(held, encode, at_words)
+    while len(held) >= max(size + _AROUND, tried):
+      # Of a chunk that is longer, the beginning is enough.
+      seen = held[: max(size + _AROUND, tried)]
+      cut = _cut(seen, size, encode, at_words=at_words)
       if cut is None:
-        if len(held) > _MOST:
-          raise _no_cut(len(held))
-        # The next megabyte may have a place.
-        tried = len(held) + _PIECE
-        break
+        if len(seen) > _MOST:
+          raise _no_cut(len(seen))
+        # What follows may have a place.
+        tried = len(seen) + size
+        continue
       yield _after(before, held[:cut], encode)
       before, held, tried = held[cut - _AROUND : cut], held[cut:], 0
   yield _after(before, held, encode)
@@ -86,11 +94,13 @@ def _after(before: str, piece: str, encode: EncodeOne) -> np.ndarray:
   return ids[len(skipped) :]
 
 
-def _cut(text: str, encode: EncodeOne, at_words: bool) -> int | None:
+def _cut(
+  text: str, size: int, encode: EncodeOne, *, at_words: bool
+) -> int | None:
   """The last good place to cut at that has enough on both sides."""
   end = len(text) - _AROUND
   tries = 0
-  for cut in range(end, max(end - _PIECE // 2, _AROUND), -1):
+  for cut in range(end, max(end - size // 2, _AROUND), -1):
     kind = _kind(text[cut])
     if kind == _kind(text[cut - 1]) or (at_words and kind != "space"):
       continue

@@ -8,6 +8,7 @@ such arrays, and what encodes takes them as they are.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -45,6 +46,10 @@ class Texts:
     """int64[texts], bytes of each."""
     return np.diff(self.splits)
 
+  def bounds(self) -> list[int]:
+    """The splits as integers of Python."""
+    return self.splits.tolist()
+
   def bytes_of(self, place: int) -> bytes:
     """One text."""
     begin, end = self.splits[place : place + 2]
@@ -52,7 +57,8 @@ class Texts:
 
   def strings(self) -> list[str]:
     """All texts."""
-    return [self.bytes_of(place).decode() for place in range(len(self))]
+    data = self.data.tobytes()
+    return [data[i:k].decode() for i, k in itertools.pairwise(self.bounds())]
 
   def slice(self, first: int, last: int) -> "Texts":
     """Texts [first, last), without a copy of them."""

@@ -73,7 +73,7 @@ def run(todo, request, folder, **options):
       "workers": 2,
       "report": lambda *done: reports.append(done),
       "finished": summaries.__setitem__,
-      "open_encoder": lambda parallel: request.encoder.open(parallel=parallel),
+      "open_encoder": request.encoder.open,
     }
     | options,
   )

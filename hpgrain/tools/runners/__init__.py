@@ -44,7 +44,7 @@ def run_units(
   folder: WorkFolder,
   report: ReportProgress,
   finished: Callable[[int, dict[str, Any]], None],
-  open_encoder: Callable[[bool], Encoder],
+  open_encoder: Callable[[], Encoder],
 ) -> None:
   """Prepares units by `options.runner`, in any order.
 
@@ -56,8 +56,7 @@ def run_units(
     report: told of records, tokens and bytes that are done since.
     finished: told of each unit that is done, and its summary; may raise to
       stop.
-    open_encoder: opens `request.encoder` in this process; told whether it may
-      use all cores.
+    open_encoder: opens `request.encoder` in this process.
 
   Raises:
     ChildProcessError: a worker process died, or the engine failed.
