@@ -35,6 +35,13 @@ def explained(url: str) -> Iterator[None]:
     raise _named(error, url) from error
 
 
+def no_bucket(url: str) -> FileNotFoundError:
+  """Says that a URL's bucket is not there."""
+  return FileNotFoundError(
+    errno.ENOENT, f"{NO_BUCKET}. Make it, or mend the URL", url
+  )
+
+
 def _named(error: Exception, url: str) -> OSError:
   """The error as an OSError of the same kind that names the URL."""
   said = " ".join(str(error).split()) or type(error).__name__
@@ -43,9 +50,7 @@ def _named(error: Exception, url: str) -> OSError:
     return FileExistsError(errno.EEXIST, said, url)
   if isinstance(error, FileNotFoundError):
     if "specified bucket" in said:
-      return FileNotFoundError(
-        errno.ENOENT, f"{NO_BUCKET}. Make it, or mend the URL", url
-      )
+      return no_bucket(url)
     return FileNotFoundError(errno.ENOENT, "there is no such object", url)
   if isinstance(error, PermissionError) or "Credential" in name:
     return PermissionError(

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeVar
 
-from hpgrain.object_errors import NO_BUCKET, explained
+from hpgrain.object_errors import NO_BUCKET, explained, no_bucket
 from hpgrain.object_reader import RangeReader
 
 # What stores call the mark that another content changes.
@@ -268,6 +268,12 @@ def _put(url: str, create: bool, put: Callable[[], None]) -> None:
       return
     except FileExistsError:
       raise
+    except FileNotFoundError as error:
+      if error.filename != url:
+        # The local file.
+        raise
+      # Nothing else need be there.
+      raise no_bucket(url) from None
     except OSError as error:
       if not create:
         raise

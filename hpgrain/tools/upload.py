@@ -53,13 +53,18 @@ def upload(local: Path, name: PurePath, *, overwrite: bool) -> None:
 
 def _put(path: Path, url: str, *, overwrite: bool) -> None:
   """Puts one file; finding the same there is as good."""
-  try:
-    object_store.put_file(path, url, create=not overwrite)
-  except FileExistsError:
-    if not object_store.holds(url, path):
-      raise FileExistsError(
-        errno.EEXIST,
-        "another run wrote another content meanwhile. Give another output"
-        " prefix, or allow it with --overwrite (overwrite=True)",
-        url,
-      ) from None
+  # Asked first: a large file is only refused when all of it is sent, and some
+  # stores take a conditional put for any other.
+  there = not overwrite and object_store.exists(url)
+  if not there:
+    try:
+      object_store.put_file(path, url, create=not overwrite)
+    except FileExistsError:
+      there = True
+  if there and not object_store.holds(url, path):
+    raise FileExistsError(
+      errno.EEXIST,
+      "another run wrote another content meanwhile. Give another output"
+      " prefix, or allow it with --overwrite (overwrite=True)",
+      url,
+    )

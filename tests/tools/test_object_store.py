@@ -1,6 +1,7 @@
 import io
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,6 +162,8 @@ def test_what_is_not_there(bucket):
       call(missing)
   with pytest.raises(FileNotFoundError, match=f"such bucket.*{missing}"):
     put_bytes(b"", missing, create=True)
+  with pytest.raises(FileNotFoundError, match="none/of/this'"):
+    put_file(Path("none/of/this"), f"{bucket}/x")
 
 
 @pytest.mark.parametrize(
