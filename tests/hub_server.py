@@ -119,6 +119,15 @@ class Hub:
     """Sets a fault: see `Fault`."""
     self._faults.append(Fault(word, kind, times))
 
+  def heal(self):
+    """Takes all faults away."""
+    with self._lock:
+      self._faults.clear()
+
+  def find(self, repo, revision):
+    """The commit of a dataset that a branch or tag names."""
+    return self._repos["datasets", repo].find(revision)
+
   def forget(self):
     """Forgets the requests that came."""
     self.requests.clear()

@@ -185,15 +185,16 @@ def open_rows(builder: "DatasetBuilder", request: DatasetRequest) -> "Dataset":
     ValueError: the split or a column is not there, or holds no text.
   """
   check_split(request, list(builder.info.splits or {}))
+  no_row = f"The split {request.split!r} of {request.name} has no row."
   try:
     rows = builder.as_dataset(split=request.split)
   except Exception as error:
+    if "corresponds to no data" in str(error):
+      raise ValueError(no_row) from None
     raise cannot_load(request, error) from error
   check_columns(request, rows.features)
   if not rows.num_rows:
-    raise ValueError(
-      f"The split {request.split!r} of {request.name} has no row."
-    )
+    raise ValueError(no_row)
   return rows.select_columns(list(request.keys))
 
 
@@ -283,29 +284,71 @@ def cannot_load(
   request: DatasetRequest, error: BaseException
 ) -> OSError | ValueError:
   """What to raise, in one line, where `datasets` could not load something."""
-  from huggingface_hub.errors import HfHubHTTPError
+  from huggingface_hub.errors import (
+    EntryNotFoundError,
+    GatedRepoError,
+    HfHubHTTPError,
+  )
 
-  chain = [error]
-  while cause := chain[-1].__cause__ or chain[-1].__context__:
-    chain.append(cause)
   what = f"Hugging Face datasets cannot load {request.name}"
+  kept = "What was downloaded is kept; run the same command again."
+  chain = list(_chain(error))
   for one in chain:
+    if isinstance(one, GatedRepoError) or "is a gated dataset" in str(one):
+      return gated(request)
+    if isinstance(one, EntryNotFoundError):
+      # How datasets finds out what a repository does not have.
+      continue
     if isinstance(one, HfHubHTTPError) or is_network_error(one):
-      return ConnectionError(
-        f"{what}: {one_line(one)} What was downloaded is kept; run the same"
-        " command again."
-      )
+      return ConnectionError(f"{what}: {one_line(one)} {kept}")
     if isinstance(one, OSError) and one.errno is not None:
       return OSError(one.errno, f"{what}: {one.strerror}", one.filename)
+  if isinstance(error, ConnectionError):
+    return ConnectionError(f"{what}: {one_line(error)} {kept}")
+  if isinstance(error, FileNotFoundError):
+    # Without the list of all suffixes that it knows.
+    said = one_line(error).split(" with any supported extension")[0]
+    return FileNotFoundError(f"{what}: {said.rstrip('.')}.")
+  if "Couldn't find cache for" in str(error):
+    # What went wrong before it looked in its cache, it does not say.
+    asked = "".join(
+      f" {flag} {value!r}"
+      for flag, value in (
+        ("--dataset-subset", request.subset),
+        ("--data-dir", request.data_dir),
+        ("--data-files", request.data_files and list(request.data_files)),
+      )
+      if value
+    )
+    return FileNotFoundError(
+      f"{what}: there is no file in it for{asked or ' the split'}, or the hub"
+      " was lost. Check these, or run the same command again."
+    )
   if isinstance(error, StopIteration):
     return ValueError(f"{what}: there is no row in its files.")
-  if error.__cause__ is not None and type(error.__cause__) is not type(error):
+  if any("BatchSize must be greater than 0" in str(one) for one in chain):
     return ValueError(
-      f"{what}: {type(error).__name__}, from {type(error.__cause__).__name__}."
-      " What it says is not shown, since it may quote the data; load_dataset"
-      " in Python shows it. Mend or leave out the file that it names."
+      f"{what}: it has a Parquet file without rows, which datasets cannot read."
+      " Name the others with --data-files."
+    )
+  if len(chain) > 1:
+    return ValueError(
+      f"{what}: {type(error).__name__}, from {type(chain[1]).__name__}. What"
+      " that says is not shown, since it may quote the data; load_dataset in"
+      " Python shows it."
     )
   return ValueError(f"{what}: {one_line(error)}")
+
+
+def gated(request: DatasetRequest) -> PermissionError:
+  """What to raise for a dataset that has to be asked for on the hub."""
+  from huggingface_hub import constants
+
+  return PermissionError(
+    f"The dataset {request.name} is gated: ask for access at"
+    f" {constants.ENDPOINT}/datasets/{request.name}, then give a token"
+    " (`hf auth login`, or HF_TOKEN)."
+  )
 
 
 def is_network_error(error: BaseException) -> bool:
@@ -321,6 +364,16 @@ def one_line(error: BaseException) -> str:
   """What an error says, on one line, with a period."""
   said = " ".join(str(error).split()) or type(error).__name__
   return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+  """An error and what it came of."""
+  one: BaseException | None = error
+  while one is not None:
+    yield one
+    one = one.__cause__ or (
+      None if one.__suppress_context__ else one.__context__
+    )
 
 
 def _subsets(error: BaseException) -> list[str]:

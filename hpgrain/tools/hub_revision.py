@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from hpgrain.tools.durable import read_json
 from hpgrain.tools.hub_dataset import (
   DatasetRequest,
+  gated,
   is_network_error,
   no_such,
   one_line,
@@ -137,9 +138,7 @@ def _ask_hub(request: DatasetRequest) -> str:
   from huggingface_hub import HfApi, constants
   from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-  off = (
-    "The hub is not asked, since HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is on"
-  )
+  off = "The hub is not asked (HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set)"
   if datasets.config.HF_HUB_OFFLINE:
     raise _UnreachableError(off)
   why = ""
@@ -196,17 +195,6 @@ def _refused(
   )
 
 
-def gated(request: DatasetRequest) -> PermissionError:
-  """What to raise for a dataset that has to be asked for on the hub."""
-  from huggingface_hub import constants
-
-  return PermissionError(
-    f"The dataset {request.name} is gated: ask for access at"
-    f" {constants.ENDPOINT}/datasets/{request.name}, then give a token"
-    " (`hf auth login`, or HF_TOKEN)."
-  )
-
-
 def _branches_and_tags(name: str) -> str:
   from huggingface_hub import HfApi
 
@@ -252,7 +240,13 @@ def _from_cache(
           what = "the last commit seen of its branch main"
         _tell(f"{why}. Taking {what}: {request.name} at {commit}.")
         return commit
-    raise ConnectionError(f"{why}, and {request.name} is not in the cache.")
+    what = request.name
+    if request.subset is not None:
+      what = f"the subset {request.subset!r} of {what}"
+    raise ConnectionError(
+      f"{why}, and {what} is not in the cache. Run this once where the hub can"
+      " be reached."
+    )
   if _COMMIT.fullmatch(revision):
     return revision
   if noted:
