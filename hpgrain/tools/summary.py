@@ -21,7 +21,11 @@ _WIDTH = 20
 def run_summary(options: Options, report: Report) -> str:
   """What a run wrote, or what its shard did."""
   lines = [
-    _row("inputs", f"{report.num_inputs:,} files, {report.input_bytes:,} bytes")
+    _row(
+      "inputs",
+      f"{_count(report.num_inputs, 'file')},"
+      f" {_count(report.input_bytes, 'byte')}",
+    )
   ]
   lines.append(
     _row(
@@ -64,7 +68,7 @@ def _rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
   yield "bad records", bad + ", see the manifest" * bool(manifest.bad)
   yield (
     "documents",
-    f"{manifest.documents:,}, in {manifest.sequences:,} sequences",
+    f"{manifest.documents:,}, in {_count(manifest.sequences, 'sequence')}",
   )
   yield "empty documents", f"{manifest.empty_documents:,} read"
   num_bytes = manifest.bin_bytes or manifest.array_record_bytes or 0
@@ -76,12 +80,12 @@ def _rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "packed", f"records of {manifest.pack_to_seq_len + 1:,} tokens"
   yield (
     "dropped",
-    f"{manifest.dropped_tokens:,} tokens in {manifest.dropped_documents:,}"
-    " tails",
+    f"{_count(manifest.dropped_tokens, 'token')} in"
+    f" {_count(manifest.dropped_documents, 'tail')}",
   )
   yield (
     "special tokens",
-    f"spelt out by {manifest.special_token_documents or 0:,} documents"
+    f"spelt out by {_count(manifest.special_token_documents or 0, 'document')}"
     f" ({manifest.special_tokens_in_text})",
   )
   yield (
@@ -105,6 +109,10 @@ def _rows(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "sentences", f"split as {manifest.sentences}, each a sequence"
   if manifest.chat_template is not None:
     yield "chat template", f"digest {manifest.chat_template}"
+
+
+def _count(number: int, what: str) -> str:
+  return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _row(name: str, what: str, extra: int = 0) -> str:

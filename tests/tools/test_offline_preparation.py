@@ -389,7 +389,7 @@ def test_command_line_writes_and_sums_up(source, out, word_folder, capsys):
   said = capsys.readouterr().out
   assert f"wrote {out}/x_text_document.bin" in said
   assert "packed            records of 4 tokens" in said
-  assert "dropped           2 tokens in 1 tails" in said
+  assert "dropped           2 tokens in 1 tail\n" in said
   assert "empty documents   1 read" in said
 
 
@@ -561,7 +561,7 @@ def test_command_line_with_every_kind_of_flag(
   )
   assert offline_preparation.main(argv) == 0
   said = capsys.readouterr().out
-  assert "spelt out by 1 documents (as_is)" in said
+  assert "spelt out by 1 document (as_is)" in said
   assert "bad records       1 left out, see the manifest" in said
   assert "partitions        2, records consecutive" in said
   manifest = read_manifest(out / "x_text_document")
@@ -589,7 +589,7 @@ def test_shards_by_the_command_line(source, out, word_folder, capsys):
       source, out, word_folder, "--num-shards", "2", "--shard-index", shard
     )
     assert offline_preparation.main(argv) == 0
-  assert "run the same with --merge-only instead" in capsys.readouterr().out
+  assert "run the same with the word merge before" in capsys.readouterr().out
   assert names(out) == ["x_text_document.parts"]
   argv = command(source, out, word_folder, "--merge-only")
   assert offline_preparation.main(argv) == 0

@@ -48,7 +48,8 @@ def test_the_table_says_all_that_a_run_did(tmp_path, words):
   assert found["records"] == "4"
   assert found["bad records"] == "1 left out, see the manifest"
   assert found["documents"] == (
-    f"{manifest.documents}, in {manifest.sequences} sequences"
+    f"{manifest.documents}, in {manifest.sequences} sequence"
+    + "s" * (manifest.sequences > 1)
   )
   assert found["empty documents"] == "1 read"
   assert found["tokens"] == (
@@ -59,7 +60,7 @@ def test_the_table_says_all_that_a_run_did(tmp_path, words):
     f"{manifest.dropped_tokens} tokens in {manifest.dropped_documents} tails"
   )
   assert found["packed"] == "records of 4 tokens"
-  assert found["special tokens"] == "spelt out by 1 documents (as_is)"
+  assert found["special tokens"] == "spelt out by 1 document (as_is)"
   assert found["tokenizer"].startswith(f"{words.name_or_path}, 8 ids, digest ")
   assert found["encoded by"].split()[0] in ("huggingface", "gigatoken")
   assert found["encoded by"].split()[1] == manifest.tokenizer_backend_version
@@ -86,7 +87,7 @@ def test_a_shard_says_what_comes_next(shard):
   options = Options("in", "x", num_shards=2, shard_index=shard)
   said = run_summary(options, Report({}, 5, 2, 1, done_bytes=10, seconds=1))
   assert "2 done, 1 reused of 5" in said
-  assert f"shard {shard} of 2 is done" in said and "--merge-only" in said
+  assert f"shard {shard} of 2 is done" in said and "the word merge before" in said
   assert "wrote" not in said
 
 
