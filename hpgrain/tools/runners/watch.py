@@ -1,13 +1,15 @@
 """Units' files appear in the work folder; the driver hears of each."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
+from hpgrain import object_store
 from hpgrain.object_store import is_url
 from hpgrain.tools.inputs import Unit
 from hpgrain.tools.runners.job import Job
-from hpgrain.tools.unit_file import UnitReader
+from hpgrain.tools.unit_file import read_summary
 from hpgrain.tools.units import ReportProgress
 from hpgrain.tools.work_folder import WorkFolder
 
@@ -52,16 +54,9 @@ class Watch:
   def look(self) -> None:
     """Tells of the units that were finished since."""
     start = time.monotonic()
-    for number in sorted(self._folder.finished() & self.left.keys()):
+    numbers = sorted(self._folder.finished() & self.left.keys())
+    for number, (summary, num_tokens) in zip(numbers, self._summaries(numbers)):
       unit = self.left.pop(number)
-      path = self._folder.unit_path(number)
-      if is_url(path):
-        # Only the merge reads objects: it counts what is bad in them, too.
-        self._report(0, 0, unit.num_bytes)
-        continue
-      with UnitReader(path) as reader:
-        num_tokens = reader.num_tokens(0)
-        summary = reader.summary
       self._report(summary["records"], num_tokens, unit.num_bytes)
       self._finished(number, summary)
     self.pause = max(_LEAST_PAUSE, (time.monotonic() - start) / _PART)
@@ -97,3 +92,21 @@ class Watch:
         f" file in {self._folder.path}, the first of them unit"
         f" {min(self.left)}. Is it on a file system that all machines share?"
       )
+
+  def _summaries(
+    self, numbers: Sequence[int]
+  ) -> Iterator[tuple[dict[str, Any], int]]:
+    paths = map(self._folder.unit_path, numbers)
+    if is_url(self._folder.path):
+      return object_store.in_parallel(_read_object, paths)
+    return map(_read_file, paths)
+
+
+def _read_file(path: PurePath) -> tuple[dict[str, Any], int]:
+  with Path(path).open("rb") as file:
+    return read_summary(file, path)
+
+
+def _read_object(path: PurePath) -> tuple[dict[str, Any], int]:
+  with object_store.open_reader(str(path)) as file:
+    return read_summary(file, path)

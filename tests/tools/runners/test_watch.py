@@ -124,3 +124,14 @@ def test_files_may_be_seen_later(case, monkeypatch):
   )
   case.watch.conclude(case.job, failure=None)
   assert len(case.finished) == 3
+
+
+def test_a_file_that_is_not_whole_is_refused(case):
+  case.finish(1)
+  path = case.folder.unit_path(1)
+  path.write_bytes(path.read_bytes()[:-3])
+  with pytest.raises(ValueError, match=r"00000001\.unit is not the whole file"):
+    case.watch.look()
+  path.write_bytes(b"HPG")
+  with pytest.raises(ValueError, match=r"00000001\.unit is not the whole file"):
+    case.watch.look()
