@@ -9,114 +9,19 @@ split is found before anything large is downloaded, and so that nothing is
 taken from a cache that is not what was asked for.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpgrain.tools.hub_errors import cannot_load, no_such
+from hpgrain.tools.hub_request import DatasetRequest
+
 if TYPE_CHECKING:
   from datasets import Dataset, DatasetBuilder
 
-# Readers of `datasets` whose rows can hold texts, by the names it gives them.
-READERS = ("arrow", "csv", "json", "parquet", "text")
-
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# What a folder has that `Dataset.save_to_disk` wrote.
-_SAVED = ("state.json", "dataset_dict.json")
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetRequest:
-  """A split of a dataset, as the command line asks for it.
-
-  Attributes:
-    name: its name on the hub, a local folder, or one of `READERS`.
-    keys: the columns that hold texts.
-    subset: which of its subsets; None where it has one, or a default.
-    split: which split; parts of it and sums, as `load_dataset` takes them.
-    revision: branch, tag or commit on the hub; None for its default branch.
-    cache_dir: where `datasets` keeps what it made; None for its own place.
-    data_dir: a folder in the dataset; None for all of it.
-    data_files: files or patterns; None for those the dataset names.
-    num_proc: processes that make the rows; None for this one.
-  """
-
-  name: str
-  keys: tuple[str, ...]
-  subset: str | None = None
-  split: str = "train"
-  revision: str | None = None
-  cache_dir: str | None = None
-  data_dir: str | None = None
-  data_files: tuple[str, ...] | None = None
-  num_proc: int | None = None
-
-  @property
-  def is_reader(self) -> bool:
-    """Whether the name is that of a reader of files."""
-    return self.name in READERS
-
-  @property
-  def is_folder(self) -> bool:
-    """Whether the name is a local folder's; a reader's comes before it."""
-    return not self.is_reader and Path(self.name).is_dir()
-
-  @property
-  def is_local(self) -> bool:
-    """Whether the dataset is not on the hub."""
-    return self.is_reader or self.is_folder
-
-
-def check_dataset_request(request: DatasetRequest) -> None:
-  """Checks what can be checked before anything is asked of the hub.
-
-  Raises:
-    FileNotFoundError: a name that is a path, of nothing.
-    ValueError: all else that cannot be right.
-  """
-  name, path = request.name, Path(request.name)
-  if request.num_proc is not None and request.num_proc < 1:
-    raise ValueError(f"num_proc must be positive, got {request.num_proc}.")
-  if request.is_reader:
-    if request.data_files is None and request.data_dir is None:
-      raise ValueError(
-        f"{name!r} is a reader of files, so it needs some: give them with"
-        " --data-files."
-      )
-    if request.subset is not None:
-      raise ValueError(
-        f"{name!r} is a reader of files, which have no subsets. Leave out"
-        f" --dataset-subset, got {request.subset!r}."
-      )
-  if request.is_local:
-    if request.revision is not None:
-      raise ValueError(
-        f"{name!r} is not on the hub and has no revisions. Leave out"
-        f" --revision, got {request.revision!r}."
-      )
-    if any((path / saved).is_file() for saved in _SAVED):
-      raise ValueError(
-        f"{name} was written by save_to_disk. Its .arrow files are read by"
-        " offline_preparation, one split at a time."
-      )
-    return
-  if path.is_file():
-    raise ValueError(
-      f"{name} is a file. Give it to offline_preparation, or name its reader"
-      f" ({', '.join(READERS)}) here and the file with --data-files."
-    )
-  if name.startswith(("/", ".", "~")):
-    raise FileNotFoundError(
-      f"The dataset folder {name} does not exist. Give a folder, or the name"
-      " of a dataset on the hub, such as 'Salesforce/wikitext'."
-    )
-  if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-    raise ValueError(
-      f"{name!r} is no name of a dataset on the hub, nor a local folder. Names"
-      " look like 'Salesforce/wikitext'."
-    )
 
 
 def open_builder(
@@ -262,118 +167,6 @@ def local_files(builder: "DatasetBuilder") -> list[dict[str, Any]]:
       )
     found.append({"split": str(split), "files": marks})
   return found
-
-
-def no_such(what: str, request: DatasetRequest, there: Sequence[str]) -> str:
-  """Says that a subset or split is not there, and which are."""
-  asked = request.subset if what == "subset" else request.split
-  flag = f"--dataset-{what}"
-  listed = ", ".join(there)
-  if asked is None:
-    return (
-      f"{request.name} has several {what}s: name one with {flag}. They are:"
-      f" {listed}."
-    )
-  return (
-    f"{request.name} has no {what} {asked!r} ({flag}). There"
-    f" {'is' if len(there) == 1 else 'are'}: {listed}."
-  )
-
-
-def cannot_load(
-  request: DatasetRequest, error: BaseException
-) -> OSError | ValueError:
-  """What to raise, in one line, where `datasets` could not load something."""
-  from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    HfHubHTTPError,
-  )
-
-  what = f"Hugging Face datasets cannot load {request.name}"
-  kept = "What was downloaded is kept; run the same command again."
-  chain = list(_chain(error))
-  for one in chain:
-    if isinstance(one, GatedRepoError) or "is a gated dataset" in str(one):
-      return gated(request)
-    if isinstance(one, EntryNotFoundError):
-      # How datasets finds out what a repository does not have.
-      continue
-    if isinstance(one, HfHubHTTPError) or is_network_error(one):
-      return ConnectionError(f"{what}: {one_line(one)} {kept}")
-    if isinstance(one, OSError) and one.errno is not None:
-      return OSError(one.errno, f"{what}: {one.strerror}", one.filename)
-  if isinstance(error, ConnectionError):
-    return ConnectionError(f"{what}: {one_line(error)} {kept}")
-  if isinstance(error, FileNotFoundError):
-    # Without the list of all suffixes that it knows.
-    said = one_line(error).split(" with any supported extension")[0]
-    return FileNotFoundError(f"{what}: {said.rstrip('.')}.")
-  if "Couldn't find cache for" in str(error):
-    # What went wrong before it looked in its cache, it does not say.
-    asked = "".join(
-      f" {flag} {value!r}"
-      for flag, value in (
-        ("--dataset-subset", request.subset),
-        ("--data-dir", request.data_dir),
-        ("--data-files", request.data_files and list(request.data_files)),
-      )
-      if value
-    )
-    return FileNotFoundError(
-      f"{what}: there is no file in it for{asked or ' the split'}, or the hub"
-      " was lost. Check these, or run the same command again."
-    )
-  if isinstance(error, StopIteration):
-    return ValueError(f"{what}: there is no row in its files.")
-  if any("BatchSize must be greater than 0" in str(one) for one in chain):
-    return ValueError(
-      f"{what}: it has a Parquet file without rows, which datasets cannot read."
-      " Name the others with --data-files."
-    )
-  if len(chain) > 1:
-    return ValueError(
-      f"{what}: {type(error).__name__}, from {type(chain[1]).__name__}. What"
-      " that says is not shown, since it may quote the data; load_dataset in"
-      " Python shows it."
-    )
-  return ValueError(f"{what}: {one_line(error)}")
-
-
-def gated(request: DatasetRequest) -> PermissionError:
-  """What to raise for a dataset that has to be asked for on the hub."""
-  from huggingface_hub import constants
-
-  return PermissionError(
-    f"The dataset {request.name} is gated: ask for access at"
-    f" {constants.ENDPOINT}/datasets/{request.name}, then give a token"
-    " (`hf auth login`, or HF_TOKEN)."
-  )
-
-
-def is_network_error(error: BaseException) -> bool:
-  """Whether a request got no answer.
-
-  By name: which package huggingface_hub asks with depends on its version
-  (httpx, httpx2), and all have this class.
-  """
-  return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
-
-
-def one_line(error: BaseException) -> str:
-  """What an error says, on one line, with a period."""
-  said = " ".join(str(error).split()) or type(error).__name__
-  return said if said.endswith((".", "!", "?")) else f"{said}."
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-  """An error and what it came of."""
-  one: BaseException | None = error
-  while one is not None:
-    yield one
-    one = one.__cause__ or (
-      None if one.__suppress_context__ else one.__context__
-    )
 
 
 def _subsets(error: BaseException) -> list[str]:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpgrain.tools.hub_dataset import (
+from hpgrain.tools.hub_request import (
   READERS,
   DatasetRequest,
   check_dataset_request,

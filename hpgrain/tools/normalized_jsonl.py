@@ -20,32 +20,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from hpgrain.manifest import DatasetSource, tool_name
+from hpgrain.manifest import DatasetSource
 from hpgrain.tools.durable import locked, publish, read_json, write_json
+from hpgrain.tools.hub_cache import open_cached
 from hpgrain.tools.hub_dataset import (
-  DatasetRequest,
   load_rows,
   local_files,
   open_builder,
   open_rows,
 )
-from hpgrain.tools.hub_revision import (
-  Revision,
-  open_cached,
-  resolve_revision,
-)
-from hpgrain.tools.progress import Progress
+from hpgrain.tools.hub_request import DatasetRequest
+from hpgrain.tools.hub_revision import Revision, resolve_revision
+from hpgrain.tools.jsonl_lines import file_digest, write_lines
 
 if TYPE_CHECKING:
   from datasets import Dataset, DatasetBuilder
-  from pyarrow import Table
 
 _FORMAT = 1
-# Rows at once, and about how many bytes of them.
-_BATCH_ROWS, _BATCH_BYTES = 1000, 8 << 20
-_READ_BYTES = 1 << 20
 _SECONDS_BETWEEN_TRIES = 0.2
 _LONGEST_STEM = 120
 
@@ -94,7 +87,7 @@ def fetch_jsonl(
       request,
       folder,
       identity,
-      lambda: _loaded(open_builder(request, commit=None), request),
+      lambda: _from_files(request, identity),
       log_interval,
     )
 
@@ -115,12 +108,26 @@ def fetch_jsonl(
   )
 
 
+def _from_files(
+  request: DatasetRequest, identity: Mapping[str, Any]
+) -> tuple["Dataset", str]:
+  """The rows of files beside the hub, and the name of their subset."""
+  builder = open_builder(request, commit=None)
+  loaded = _loaded(builder, request)
+  if local_files(builder) != identity["files"]:
+    raise ValueError(
+      f"The files of {request.name} changed while they were read. Wait until"
+      " they are written, then run the same command again."
+    )
+  return loaded
+
+
 def _from_hub(
   request: DatasetRequest, revision: Revision
 ) -> tuple["Dataset", str]:
   """The rows of a commit, and the name of their subset."""
   if revision.offline is not None:
-    builder = open_cached(request, revision)
+    builder = open_cached(request, revision.commit, why=revision.offline)
     return open_rows(builder, request), str(builder.config.name)
   return _loaded(open_builder(request, commit=revision.commit), request)
 
@@ -155,7 +162,9 @@ def _made(
       for left in folder.glob(f".{path.stem}.*.tmp"):
         left.unlink(missing_ok=True)
       rows, subset = load()
-      written = _write(path, rows, request.keys, log_interval)
+      written = write_lines(
+        rows, request.keys, _temporary(path), log_interval=log_interval
+      )
       _publish(path, {"identity": identity, "subset": subset, **written})
       reused = False
     else:
@@ -226,18 +235,11 @@ def _there(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
   if same and str(status.st_mtime_ns) != found["changed"]:
     # A copy, or another content of the same size.
     with path.open("rb") as file:
-      same = _file_digest(file) == found["digest"]
+      same = file_digest(file) == found["digest"]
   if not same:
     _tell(f"{path} was changed after it was written: it is written again.")
     return None
   return found
-
-
-def _file_digest(file: BinaryIO) -> str:
-  digest = hashlib.blake2b(digest_size=16)
-  while block := file.read(_READ_BYTES):
-    digest.update(block)
-  return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -261,44 +263,6 @@ def _waited_for(lock: Path, path: Path) -> Iterator[None]:
     time.sleep(_SECONDS_BETWEEN_TRIES)
 
 
-def _write(
-  path: Path, rows: "Dataset", keys: Sequence[str], log_interval: int
-) -> dict[str, Any]:
-  """Writes the lines under a temporary name; returns what they are."""
-  temporary = _temporary(path)
-  encode = _encoder()
-  digest = hashlib.blake2b(digest_size=16)
-  table = rows.with_format("arrow")
-  total = rows.data.nbytes
-  try:
-    with (
-      temporary.open("wb") as file,
-      Progress(total, log_interval, what="writing JSON Lines") as progress,
-    ):
-      for batch in table.iter(batch_size=_BATCH_ROWS):
-        for part in _parts(batch):
-          columns = [part[key].to_pylist() for key in keys]
-          lines = b"".join(
-            [encode(dict(zip(keys, texts))) for texts in zip(*columns)]
-          )
-          digest.update(lines)
-          file.write(lines)
-          progress.update(part.num_rows, 0, part.nbytes)
-      file.flush()
-      os.fsync(file.fileno())
-      status = os.fstat(file.fileno())
-  except BaseException:
-    temporary.unlink(missing_ok=True)
-    raise
-  return {
-    "rows": rows.num_rows,
-    "bytes": status.st_size,
-    "changed": str(status.st_mtime_ns),
-    "digest": digest.hexdigest(),
-    "tool": tool_name(),
-  }
-
-
 def _publish(path: Path, fingerprint: Mapping[str, Any]) -> None:
   """Gives the written lines their name, after their fingerprint."""
   temporary = _temporary(path)
@@ -312,27 +276,6 @@ def _publish(path: Path, fingerprint: Mapping[str, Any]) -> None:
 
 def _temporary(path: Path) -> Path:
   return path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-
-
-def _parts(batch: "Table") -> Iterator["Table"]:
-  """Cuts a batch, so that not many long texts are held at once."""
-  if batch.nbytes > _BATCH_BYTES and batch.num_rows > 1:
-    half = batch.num_rows // 2
-    yield from _parts(batch.slice(0, half))
-    yield from _parts(batch.slice(half))
-  else:
-    yield batch
-
-
-def _encoder() -> Callable[[Mapping[str, Any]], bytes]:
-  """A function from a row to its line."""
-  try:
-    import orjson
-  except ImportError:
-    # The same bytes as below.
-    dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    return lambda row: (dumps(row) + "\n").encode()
-  return lambda row: orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _tell(text: str) -> None:

@@ -526,7 +526,8 @@ def test_another_commit_of_the_cache_is_not_taken(command, first, second):
   code = (
     "import datasets, os; datasets.config.HF_HUB_OFFLINE = True\n"
     "import huggingface_hub.constants as c; c.HF_HUB_OFFLINE = True\n"
-    "from hpgrain.tools.hub_dataset import DatasetRequest, open_builder\n"
+    "from hpgrain.tools.hub_dataset import open_builder\n"
+    "from hpgrain.tools.hub_request import DatasetRequest\n"
     "request = DatasetRequest('org/two', ('text',), 'en')\n"
     f"open_builder(request, commit={'1' * 40!r})\n"
   )
@@ -627,6 +628,7 @@ def test_killed_as_it_writes_leaves_nothing_and_goes_on(hub, command, place):
   )
   if place == "file.write":
     before += (
+      "import hpgrain.tools.jsonl_lines as n\n"
       "real, seen = n._encoder(), []\n"
       "def encode(row):\n"
       "  seen.append(1)\n"
@@ -645,7 +647,7 @@ def test_killed_as_it_writes_leaves_nothing_and_goes_on(hub, command, place):
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(command):
   before = (
-    "import hpgrain.tools.normalized_jsonl as n, errno, os\n"
+    "import hpgrain.tools.jsonl_lines as n, errno, os\n"
     "def full(fd): raise OSError(errno.ENOSPC, 'No space left on device')\n"
     "n.os.fsync = full\n"
   )
@@ -673,8 +675,12 @@ def test_data_files_and_data_dir_choose_among_the_files(hub, command):
   assert "there is no file in it for --data-files ['none.jsonl'], or" in (
     done.err
   )
-  other = command("org/two", "--data-files", "none.jsonl", again)
-  assert "en/none.jsonl'.\n" in other.err
+  hub.commit("org/fresh", files)
+  done = command("org/fresh", "--data-files", "none.jsonl", again)
+  assert "FileNotFoundError: Hugging Face datasets cannot load org/fresh: " in (
+    done.err
+  )
+  assert "/none.jsonl'.\n" in done.err
 
 
 def test_a_local_folder_is_read_again_when_it_changes(command, tmp_path):
