@@ -268,6 +268,7 @@ class _Run:
       "request": self.description(),
       "layout": layout,
       "format": self._options.format,
+      "partition_files": self._options.keep_partition_files,
     }
     done = folder.done() or {}
     same = {name: done.get(name) for name in wanted} == wanted

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ from preparation_twin import expected_pair, json_lines
 
 from hpgrain.manifest import read_manifest
 from hpgrain.tokenizer import load_tokenizer
-from hpgrain.tools import corpus, engine
+from hpgrain.tools import corpus, engine, work_folder
 from hpgrain.tools.corpus import prepare, prepare_corpus
 from hpgrain.tools.options import Options
 
@@ -340,6 +341,24 @@ def test_partition_files_hold_each_partitions_records(
     assert parts == [whole[:5], whole[5:]]
   else:
     assert parts == [whole[::2], whole[1::2]]
+
+
+def test_partition_files_asked_for_too_late_are_not_taken_for_made(
+  source, out, bpe, monkeypatch
+):
+  def interrupted(folder):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as context:
+    context.setattr(work_folder.WorkFolder, "remove", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      prepare(Options(source, out / "x"), tokenizer=bpe)
+  late = Options(source, out / "x", keep_partition_files=True)
+  with pytest.raises(FileExistsError, match="The output exists"):
+    prepare(late, tokenizer=bpe)
+  late = dataclasses.replace(late, overwrite=True)
+  assert prepare(late, tokenizer=bpe).num_done == 0
+  assert (out / "x_partition_0.jsonl").exists()
 
 
 @pytest.mark.parametrize(
