@@ -5,9 +5,7 @@ in each.
 """
 
 import dataclasses
-import functools
 import importlib.metadata
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,8 @@ import numpy as np
 
 from hpgrain import _kernels
 from hpgrain.sources.indexed import dtype_for_vocabulary
-from hpgrain.tools import fast_backend, long_texts
+from hpgrain.tools import fast_backend
+from hpgrain.tools.doubtful_texts import encode_apart
 from hpgrain.tools.reference_backend import (
   EncodeFlat,
   backend_encoder,
@@ -28,10 +27,8 @@ from hpgrain.tools.texts import Texts
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
-# Bytes from which on a text that is not all for the reference is divided.
-_DIVIDED_BYTES = 1 << 15
-# Tokens of a text from which on copying it by itself pays.
-_LONG_TEXT = 200
+# Bytes from which on a text is not all for the reference if a part of it is.
+_DIVIDED_BYTES = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +41,8 @@ class EncoderSpec:
     tokenizer_json: a tokenizer.json; None for a tokenizer in Python.
     pickled: the tokenizer, where its call is used.
     normalizes: whether the tokenizer.json changes characters first.
+    divides_texts: whether it is known to divide a text before it joins its
+      characters to tokens.
     vocab_size: one more than the largest id.
     special_ids: ids that only a special token's own string gets.
     plain: whether special tokens in texts are encoded like other text.
@@ -55,6 +54,7 @@ class EncoderSpec:
   tokenizer_json: str | None
   pickled: bytes | None
   normalizes: bool
+  divides_texts: bool
   vocab_size: int
   special_ids: tuple[int, ...]
   plain: bool
@@ -64,13 +64,6 @@ class EncoderSpec:
   def dtype(self) -> np.dtype:
     """The dtype that ids are stored in."""
     return dtype_for_vocabulary(self.vocab_size)
-
-  @functools.cached_property
-  def divides_texts(self) -> bool:
-    """Whether a text is known to be divided before characters are joined."""
-    if self.tokenizer_json is None:
-      return False
-    return json.loads(self.tokenizer_json).get("pre_tokenizer") is not None
 
   def open(
     self, tokenizer: "PreTrainedTokenizerBase | None" = None
@@ -202,16 +195,9 @@ def append_eod(
   out = np.empty(len(ids) + len(ends), dtype)
   places = ends + np.arange(len(ends))
   out[places] = eod_id
-  if len(ids) > _LONG_TEXT * len(ends):
-    # Copying text by text is faster where they are long.
-    begin = 0
-    for shift, end in enumerate(ends.tolist()):
-      out[begin + shift : end + shift] = ids[begin:end]
-      begin = end
-  else:
-    is_text = np.ones(len(out), bool)
-    is_text[places] = False
-    out[is_text] = ids
+  is_text = np.ones(len(out), bool)
+  is_text[places] = False
+  out[is_text] = ids
   return out, lengths + filled
 
 
@@ -241,29 +227,23 @@ def guarded(
         for i, row in zip(places, rows):
           parts[i] = row
     for i in np.flatnonzero(~safe & long):
-      parts[i] = _in_pieces(texts.take([i]))
+      parts[i] = apart(texts.take([i]))
     return joined_rows(parts)
 
-  def encode_one(text: str) -> np.ndarray:
-    texts = Texts.of([text])
-    safe = fast_backend.safe_texts(texts, normalizes=spec.normalizes).all()
-    return rows_of(*(fast if safe else reference)(texts))[0]
-
-  def _in_pieces(texts: Texts) -> np.ndarray:
-    # Of a long text only what is around a doubtful character is doubtful.
-    try:
-      return np.concatenate(
-        list(
-          long_texts.encoded_pieces(
-            texts.strings(),
-            encode_one,
-            at_words=not spec.divides_texts,
-            piece=_DIVIDED_BYTES // 4,
-          )
-        )
-      )
-    except long_texts.NoCutError:
-      return rows_of(*reference(texts))[0]
+  def apart(texts: Texts) -> np.ndarray:
+    (text,) = texts.strings()
+    return encode_apart(
+      text,
+      fast_backend.doubtful_places(text, normalizes=spec.normalizes),
+      fast=lambda piece: fast(Texts.of([piece]))[0],
+      sure=lambda piece: reference(Texts.of([piece]))[0],
+      is_safe=lambda piece: bool(
+        fast_backend.safe_texts(Texts.of([piece]), normalizes=spec.normalizes)[
+          0
+        ]
+      ),
+      at_words=not spec.divides_texts,
+    )
 
   return encode
 

@@ -101,6 +101,8 @@ def choose_backend(
     tokenizer_json=tokenizer.backend_tokenizer.to_str() if agrees else None,
     pickled=None if agrees else pickle.dumps(tokenizer),
     normalizes=agrees and fast_backend.normalizes(tokenizer),
+    divides_texts=agrees
+    and tokenizer.backend_tokenizer.pre_tokenizer is not None,
     vocab_size=vocab_size or tokenizer_info(tokenizer).vocab_size,
     special_ids=special_ids(tokenizer),
     plain=special_tokens_in_text == "plain",

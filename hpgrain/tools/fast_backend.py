@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # What a process may grow by before gigatoken is made to forget.
 CACHE_BYTES = 160 << 20
+# Text after which that is looked at: it grows by seven times as much at most.
+_LOOK_BYTES = 2 << 20
 _STATM = Path("/proc/self/statm")
 # Flags of code points.
 _UNASSIGNED, _COMPOSES = 1, 2
@@ -60,7 +62,7 @@ def fast_encoder(tokenizer_json: str) -> EncodeFlat:
   loaded = _load(tokenizer_json)
 
   def encode(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
-    loaded.forget_if_large()
+    loaded.forget_if_large(len(texts.data))
     # One call a text: its call for a batch builds tables of its own first, for
     # half a second and 80 MB, and takes a millisecond to wrap what it returns.
     encode_one = loaded.backend.encode
@@ -83,9 +85,18 @@ class _Loaded:
     self._json = tokenizer_json
     self.backend = _backend(tokenizer_json)
     self._before = self._after = _resident_bytes()
+    self._unlooked = 0
 
-  def forget_if_large(self) -> None:
-    """Builds it again if this process has grown a lot since it was built."""
+  def forget_if_large(self, num_bytes: int) -> None:
+    """Builds it again if this process has grown a lot since it was built.
+
+    Args:
+      num_bytes: of text that comes now.
+    """
+    self._unlooked += num_bytes
+    if self._unlooked < _LOOK_BYTES:
+      return
+    self._unlooked = 0
     now = _resident_bytes()
     # The second since not all that is given up goes back to the system.
     if (
@@ -144,6 +155,17 @@ def safe_texts(texts: Texts, *, normalizes: bool) -> np.ndarray:
       text = texts.bytes_of(place).decode()
       safe[place] = unicodedata.is_normalized("NFC", text)
   return safe
+
+
+def doubtful_places(text: str, *, normalizes: bool) -> np.ndarray:
+  """int64[characters]: places in a text of those that make it unsafe.
+
+  And of others that may: of characters that compose, which ones make a text
+  another than its normal form is not looked at.
+  """
+  points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+  wanted = _UNASSIGNED | (_COMPOSES if normalizes else 0)
+  return np.flatnonzero(_flags()[points] & wanted)
 
 
 def _changes(normalizer: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ is right of it, so that an encoder which marks the beginning of a text marks
 none in its middle.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -26,6 +27,7 @@ _PIECE = 1 << 20
 _MOST = 1 << 22
 _AROUND = 2048
 _TRIES = 50
+_SPACE_OR_SIGN = re.compile(r"[\W_]")
 
 # A text's ids [tokens].
 EncodeOne = Callable[[str], np.ndarray]
@@ -40,7 +42,6 @@ def encoded_pieces(
   encode: EncodeOne,
   *,
   at_words: bool = False,
-  piece: int | None = None,
 ) -> Iterator[np.ndarray]:
   """Yields the ids of a text, in order, in arrays [n] of some megabytes.
 
@@ -49,29 +50,29 @@ def encoded_pieces(
     encode: a text to its ids.
     at_words: cut nowhere but before a space, for a tokenizer that does not
       divide a text before it joins its characters.
-    piece: characters of a piece; None for a million or so.
 
   Raises:
     NoCutError: it cannot be cut, so that it would have to be encoded whole.
   """
-  size = _PIECE if piece is None else piece
   before, held = "", ""
   tried = 0
   for chunk in chunks:
     held += chunk
-    while len(held) >= max(size + _AROUND, tried):
+    while len(held) >= max(_PIECE + _AROUND, tried):
       # Of a chunk that is longer, the beginning is enough.
-      seen = held[: max(size + _AROUND, tried)]
-      cut = _cut(seen, size, encode, at_words=at_words)
+      seen = held[: max(_PIECE + _AROUND, tried)]
+      end = len(seen) - _AROUND
+      places = range(end, max(end - _PIECE // 2, _AROUND), -1)
+      cut = find_cut(seen, places, _AROUND, encode, at_words=at_words)
       if cut is None:
         if len(seen) > _MOST:
           raise _no_cut(len(seen))
         # What follows may have a place.
-        tried = len(seen) + size
+        tried = len(seen) + _PIECE
         continue
-      yield _after(before, held[:cut], encode)
+      yield ids_after(before, held[:cut], encode)
       before, held, tried = held[cut - _AROUND : cut], held[cut:], 0
-  yield _after(before, held, encode)
+  yield ids_after(before, held, encode)
 
 
 def _no_cut(size: int) -> NoCutError:
@@ -83,8 +84,12 @@ def _no_cut(size: int) -> NoCutError:
   )
 
 
-def _after(before: str, piece: str, encode: EncodeOne) -> np.ndarray:
-  """The ids of a piece that follows `before` in the text."""
+def ids_after(before: str, piece: str, encode: EncodeOne) -> np.ndarray:
+  """The ids of a piece that follows `before` in the text.
+
+  Raises:
+    NoCutError: there was no good place to cut at between them.
+  """
   ids = encode(before + piece)
   if not before:
     return ids
@@ -94,18 +99,31 @@ def _after(before: str, piece: str, encode: EncodeOne) -> np.ndarray:
   return ids[len(skipped) :]
 
 
-def _cut(
-  text: str, size: int, encode: EncodeOne, *, at_words: bool
+def find_cut(
+  text: str,
+  places: range,
+  around: int,
+  encode: EncodeOne,
+  *,
+  at_words: bool,
 ) -> int | None:
-  """The last good place to cut at that has enough on both sides."""
-  end = len(text) - _AROUND
+  """The first good place to cut a text at; None where few tries give none.
+
+  Args:
+    text: the text.
+    places: to try, in order; `around` or more from its ends.
+    around: characters to look at on either side.
+    encode: a text to its ids.
+    at_words: as of `encoded_pieces`.
+  """
+  half = around // 2
   tries = 0
-  for cut in range(end, max(end - size // 2, _AROUND), -1):
+  for cut in places:
     kind = _kind(text[cut])
     if kind == _kind(text[cut - 1]) or (at_words and kind != "space"):
       continue
-    left, right = text[cut - _AROUND : cut], text[cut : cut + _AROUND]
-    if _ends_within(right) and _ends_within(left[::-1]):
+    left, right = text[cut - around : cut], text[cut : cut + around]
+    if _ends_within(right[:half]) and _ends_within(left[: half - 1 : -1]):
       ids, start = encode(left + right), encode(left)
       if np.array_equal(ids[: len(start)], start):
         return cut
@@ -116,11 +134,12 @@ def _cut(
 
 
 def _ends_within(text: str) -> bool:
-  """Whether a run, and a word, end in the first half of what is seen."""
-  seen = text[: _AROUND // 2]
-  kinds = {_kind(character) for character in seen}
+  """Whether the run, and the word, that begin a text end in it."""
   # Scripts without spaces have signs between their clauses.
-  return len(kinds) > 1 and not kinds.isdisjoint(("space", "line end", "sign"))
+  if _SPACE_OR_SIGN.search(text) is None:
+    return False
+  first = _kind(text[0])
+  return any(_kind(character) != first for character in text)
 
 
 def _kind(character: str) -> str:
