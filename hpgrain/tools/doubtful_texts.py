@@ -49,6 +49,8 @@ def encode_apart(
   parts = []
   try:
     for i, (begin, end) in enumerate(itertools.pairwise(bounds)):
+      if begin == end:
+        continue
       piece = text[begin:end]
       encode = fast if i % 2 == 0 or is_safe(piece) else sure
       before = text[max(begin - _AROUND, 0) : begin]
