@@ -150,9 +150,18 @@ def test_beam_with_two_processes_gives_the_same_bytes(
 
 
 def test_a_ray_cluster_gives_the_same_bytes(
-  ray, source, tmp_path, bpe, *, kept, expected
+  ray, source, tmp_path, bpe, *, kept, expected, monkeypatch
 ):
+  wait, given_out = ray.wait, []
+
+  def counted(refs, **options):
+    given_out.append(len(refs))
+    # As if each of them took long.
+    return wait(refs, **options | {"timeout": 0.01})
+
+  monkeypatch.setattr(ray, "wait", counted)
   check(source, tmp_path / "ray", bpe, kept, expected=expected, runner="ray")
+  assert max(given_out) == 4, "two for each processor"
   assert ray.is_initialized(), "it is not ours to end"
 
 

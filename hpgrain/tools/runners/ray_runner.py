@@ -5,6 +5,7 @@ task again whose worker or machine died, which does no harm.
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -87,18 +88,20 @@ def _do(
     while True:
       # Others may join or leave the cluster meanwhile.
       room = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-      for number, _ in waiting:
+      for number, _ in itertools.islice(waiting, max(0, room - len(under_way))):
         under_way.append(task.remote(job, number))
-        if len(under_way) >= room:
-          break
       if not under_way:
         return None
       done, under_way = ray.wait(under_way, num_returns=1, timeout=watch.pause)
       ray.get(done)
       watch.look()
   except RayTaskError as error:
+    # None where a worker could not even begin, as without this package.
     cause = error.cause
-    return f"A Ray task failed: {type(cause).__name__}: {cause}."
+    said = f"{type(cause).__name__}: {cause}"
+    if cause is None:
+      said = str(error).strip().rpartition("\n")[2]
+    return f"A Ray task failed: {said}."
   except RayError as error:
     said = str(error).strip().split("\n", 1)[0]
     return f"Ray failed: {type(error).__name__}: {said}"
