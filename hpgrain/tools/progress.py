@@ -86,7 +86,9 @@ class Progress:
         self._say(now)
 
   def _counts(self) -> str:
-    return f"{self._documents:,} documents, {self._tokens:,} tokens"
+    counts = f"{self._documents:,} documents"
+    # Where none are made yet, there is nothing to say of them.
+    return f"{counts}, {self._tokens:,} tokens" if self._tokens else counts
 
   def _say(self, now: float) -> None:
     self._said, self._said_documents = now, self._documents

@@ -60,9 +60,7 @@ def publish(
   summaries = Summaries(paths, units, num_keys=len(request.keys))
   summaries.check(skip=request.skip_bad_records, limit=request.max_bad_records)
   # Before the pairs: where those are, all is there.
-  write_partition_files(
-    options, units, summaries, layout, scratch=scratch
-  )
+  write_partition_files(options, units, summaries, layout, scratch=scratch)
   manifests = {}
   for place, key in enumerate(request.keys):
     final = options.corpus(key)

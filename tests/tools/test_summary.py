@@ -87,7 +87,9 @@ def test_a_shard_says_what_comes_next(shard):
   options = Options("in", "x", num_shards=2, shard_index=shard)
   said = run_summary(options, Report({}, 5, 2, 1, done_bytes=10, seconds=1))
   assert "2 done, 1 reused of 5" in said
-  assert f"shard {shard} of 2 is done" in said and "the word merge before" in said
+  assert (
+    f"shard {shard} of 2 is done" in said and "the word merge before" in said
+  )
   assert "wrote" not in said
 
 
