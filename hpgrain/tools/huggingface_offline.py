@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hpgrain.tools.forked_children import ended_with_us
 from hpgrain.tools.hub_request import (
   READERS,
   DatasetRequest,
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   options = Options(path="", **flow_options(flags))
 
   def fetch(asked: Options) -> Options:
-    with _quiet(bars=bool(asked.log_interval) and sys.stderr.isatty()):
+    bars = bool(asked.log_interval) and sys.stderr.isatty()
+    with _quiet(bars=bars), ended_with_us():
       made = fetch_jsonl(
         request,
         download_folder(flags.download_dir, asked.output_prefix),
