@@ -242,6 +242,8 @@ def test_broken_manifest_is_refused(prefix, content, message):
     ({"pack_to_seq_len": 1.5}, "'pack_to_seq_len' must be of type"),
     ({"tokenizer__eod_id": "0"}, r"'tokenizer\.eod_id' must be of type"),
     ({"inputs": [{"path": 1}]}, r"'inputs\[0\]\.path' must be of type str"),
+    ({"dataset": "a/b"}, "'dataset' must be an object or null"),
+    ({"dataset__commit": 1}, r"'dataset\.commit' must be of type"),
   ],
 )
 def test_wrong_type_is_refused(prefix, values, message):
