@@ -63,6 +63,9 @@ def check_dataset_request(request: DatasetRequest) -> None:
   name, path = request.name, Path(request.name)
   if request.num_proc is not None and request.num_proc < 1:
     raise ValueError(f"num_proc must be positive, got {request.num_proc}.")
+  for field in ("subset", "split", "revision", "data_dir"):
+    if getattr(request, field) == "":
+      raise ValueError(f"The {field} is empty: name one, or leave it out.")
   if request.is_reader:
     if request.data_files is None and request.data_dir is None:
       raise ValueError(

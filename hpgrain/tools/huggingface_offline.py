@@ -95,7 +95,7 @@ def download_folder(
   """Where the JSON Lines file goes: as given, or a folder beside the output.
 
   Raises:
-    ValueError: that would be no local folder.
+    ValueError: that is or would be no local folder.
   """
   prefix = os.fspath(output_prefix)
   if given is None and "://" in prefix:
@@ -106,9 +106,15 @@ def download_folder(
     )
   if given is not None and "://" in given:
     raise ValueError(f"--download-dir must be a local folder, got {given!r}.")
+  folder = Path(prefix).parent / DOWNLOAD_FOLDER
   if given is not None:
-    return Path(local_name(given))
-  return Path(prefix).parent / DOWNLOAD_FOLDER
+    folder = Path(local_name(given))
+  if folder.exists() and not folder.is_dir():
+    raise ValueError(
+      f"{folder} is no folder, and the JSON Lines file that the dataset is"
+      " downloaded to would go there. Give a folder with --download-dir."
+    )
+  return folder
 
 
 def parser() -> argparse.ArgumentParser:

@@ -366,6 +366,8 @@ def test_a_revision_is_taken_at_its_commit(command, first, revision):
       ["--dataset-subset=en", "--revision=v2"],
       "ValueError: org/two has no revision 'v2' on http://127.0.0.1",
     ),
+    (["--revision="], "ValueError: The revision is empty: name one, or leave"),
+    (["--download-dir=/dev/null"], "ValueError: /dev/null is no folder, and"),
     (["--num-proc=0"], "ValueError: num_proc must be positive, got 0."),
     (["--workers=3", "--partitions=2"], "ValueError: workers must be a mult"),
     (["--pack-to-seq-len=0"], "ValueError: pack_to_seq_len must be positive"),
