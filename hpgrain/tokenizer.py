@@ -105,9 +105,10 @@ def load_tokenizer(
     )
   except Exception as error:
     # Loaders of many models raise many types; the cause stays attached.
+    said = " ".join(str(error).split())
     raise ValueError(
       f"Hugging Face AutoTokenizer cannot load {name!r}"
-      f" (trust_remote_code={trust_remote_code}): {error} Give a folder that"
+      f" (trust_remote_code={trust_remote_code}): {said} Give a folder that"
       " holds tokenizer.json and tokenizer_config.json, or a name that the"
       " hub or its local cache has."
     ) from error
