@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpgrain.tools.inputs import LongText, Record, Unit
 
-_UNITS = 5
-_CHARACTERS = 1 << 16
+_UNITS = 6
+_CHARACTERS = 1 << 14
 _RECORDS = 200
 
 
