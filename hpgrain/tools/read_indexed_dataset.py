@@ -7,13 +7,15 @@ python -m hpgrain.tools.read_indexed_dataset data/train_text_document --verify
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hpgrain.tokenizer import load_tokenizer, tokenizer_info
+from hpgrain.manifest import parse_manifest
+from hpgrain.tokenizer import TokenizerInfo, load_tokenizer, tokenizer_info
 from hpgrain.tools.corpus_command import corpus_name, run_command
 from hpgrain.tools.describe import describe
 from hpgrain.tools.describe_text import description_text, verification_text
@@ -67,8 +69,8 @@ def parser() -> argparse.ArgumentParser:
     "--tokenizer",
     metavar="TOKENIZER",
     help="decode with this one, a folder or a name on the hub (default: the"
-    " manifest's, if it is here; else ids are shown). With --verify: the corpus"
-    " must be of this one",
+    " manifest's, if it is here; else ids are shown). With --verify: the"
+    " corpus must be of this one",
   )
   made.add_argument(
     "--eod-id",
@@ -115,9 +117,10 @@ def _describe(flags: argparse.Namespace) -> int:
 
 def _verify(flags: argparse.Namespace) -> int:
   name = corpus_name(flags.corpus)
-  info = None
   if flags.tokenizer is not None:
     info = tokenizer_info(load_tokenizer(flags.tokenizer))
+  else:
+    info = _named_tokenizer(name)
   found, scan = verify(name, tokenizer=info, listed=flags.max_problems)
   if flags.json:
     content: dict[str, Any] = {
@@ -138,6 +141,18 @@ def _verify(flags: argparse.Namespace) -> int:
   else:
     print(verification_text(name, found))
   return 0 if found.good else 1
+
+
+def _named_tokenizer(name: str) -> TokenizerInfo | None:
+  """The tokenizer that a corpus' manifest names; None where it is not here."""
+  # A manifest that cannot be read is told by `verify`.
+  with contextlib.suppress(ValueError):
+    manifest = parse_manifest(name)
+    if manifest is not None:
+      return tokenizer_info(
+        load_tokenizer(manifest.tokenizer.name, local_files_only=True)
+      )
+  return None
 
 
 def _json(content: dict[str, Any]) -> str:

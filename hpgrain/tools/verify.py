@@ -1,6 +1,7 @@
 """A finished corpus in, every problem that can be found in it out.
 
-manifest      sizes, counts, digests of whole files, plausible numbers
+manifest      sizes, counts, digests of whole files, words and numbers that
+              can be, the tokenizer that it describes
 .idx          every length, pointer and document index
 ArrayRecord   every record
 tokens        ids inside the vocabulary, EODs where they belong
@@ -36,6 +37,7 @@ from hpgrain.tools.verify_manifest import (
   check_against_manifest,
   check_tokenizer,
 )
+from hpgrain.tools.verify_values import check_inputs, check_values
 
 
 def verify(
@@ -62,6 +64,9 @@ def verify(
   _refuse_missing(name, files)
   found = Verification(listed=listed)
   manifest = _manifest(name, files, found)
+  if manifest is not None:
+    check_values(name, manifest, found)
+    check_inputs(manifest, found)
   check_tokenizer(manifest, tokenizer, found, where=manifest_path(name))
   info = manifest.tokenizer if manifest else tokenizer
   scan = CorpusScan(

@@ -1,5 +1,6 @@
 """What a corpus holds and what its manifest says in, contradictions out."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 
@@ -24,13 +25,16 @@ def check_tokenizer(
 
   Args:
     manifest: of the corpus.
-    tokenizer: the one that was given.
+    tokenizer: the one that was given, or that the manifest names.
     found: where to note what is wrong.
     where: the manifest's path.
   """
-  name = "tokenizer's digest"
-  if manifest is None or tokenizer is None:
-    found.skip(name, _NO_MANIFEST if tokenizer else "no --tokenizer is given")
+  name = "tokenizer"
+  if manifest is None:
+    found.skip(name, _NO_MANIFEST)
+    return
+  if tokenizer is None:
+    found.skip(name, "it is not here, and no --tokenizer is given")
     return
   with found.check(name):
     if tokenizer.digest != manifest.tokenizer.digest:
@@ -40,6 +44,14 @@ def check_tokenizer(
         f" {manifest.tokenizer.digest}; expected that of {tokenizer.name},"
         f" {tokenizer.digest}",
       )
+    for field in dataclasses.fields(TokenizerInfo):
+      said = getattr(manifest.tokenizer, field.name)
+      expected = getattr(tokenizer, field.name)
+      # The same tokenizer may lie elsewhere by now.
+      if field.name not in ("name", "digest") and said != expected:
+        found.add(
+          where, f"it says tokenizer.{field.name} {said}, expected {expected}"
+        )
 
 
 def check_against_manifest(
@@ -122,12 +134,6 @@ def _counts(
       said = getattr(manifest, field)
       if said != value:
         found.add(where, f"it says {field} {said}, expected {value}")
-    if len(manifest.bad) > manifest.bad_records:
-      found.add(
-        where,
-        f"it lists {len(manifest.bad)} bad records, expected bad_records"
-        f" {manifest.bad_records} at most",
-      )
 
 
 def _eods(
@@ -141,6 +147,13 @@ def _eods(
   eod = manifest.tokenizer.eod_id
   ends, inside = "EOD at each document's end", "no other EODs"
   if not manifest.append_eod or eod is None:
+    with found.check("append_eod"):
+      if manifest.append_eod:
+        found.add(
+          where, "it says append_eod True, found tokenizer.eod_id to be None"
+        )
+      else:
+        _unasked(where, manifest, scan, found)
     why = "documents were not ended with one"
     found.skip(ends, why)
     found.skip(inside, why)
@@ -188,6 +201,31 @@ def _eods(
     )
 
 
+def _unasked(
+  where: os.PathLike[str],
+  manifest: Manifest,
+  scan: CorpusScan,
+  found: Verification,
+) -> None:
+  """Tells of EODs that no text spelt out and nobody is said to have added."""
+  spelt = manifest.special_token_documents
+  if spelt is None or not scan.eods:
+    return
+  filled = scan.documents - scan.empty
+  whole = manifest.pack_to_seq_len is None
+  if whole and scan.ended == filled > spelt:
+    what = f"each of {filled} documents with tokens to end with"
+  elif not spelt or (whole and scan.ended > spelt):
+    what = f"{scan.eods} of"
+  else:
+    return
+  found.add(
+    where,
+    f"it says append_eod False, found {what} the EOD"
+    f" {manifest.tokenizer.eod_id}, and special_token_documents to be {spelt}",
+  )
+
+
 def _packing(
   tokens: os.PathLike[str],
   where: os.PathLike[str],
@@ -200,8 +238,9 @@ def _packing(
   if size is None:
     found.skip("packed records", "documents are whole")
     with found.check("dropped tokens"):
-      if dropped:
-        found.add(where, f"it says dropped_tokens {dropped}, expected 0")
+      for field in ("dropped_tokens", "dropped_documents"):
+        if said := getattr(manifest, field):
+          found.add(where, f"it says {field} {said}, expected 0")
     return
   with found.check("packed records"):
     for place in scan.uncut.first:
@@ -221,6 +260,16 @@ def _packing(
         where,
         f"it says dropped_tokens {dropped}, expected {tails * size} at most:"
         f" {tails} tails of {size} tokens",
+      )
+      return
+    # A tail has from 1 to `size` tokens.
+    least, most = -(-dropped // max(size, 1)), min(tails, dropped)
+    if not least <= manifest.dropped_documents <= most:
+      expected = str(most) if least == most else f"{least} to {most}"
+      found.add(
+        where,
+        f"it says dropped_documents {manifest.dropped_documents}, expected"
+        f" {expected}: dropped_tokens is {dropped}",
       )
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpgrain.manifest import (
+  BadInput,
   manifest_path,
   parse_manifest,
   read_manifest,
@@ -360,7 +361,9 @@ def test_good_pair(pair, word_folder, capsys):
     f"{pair}:\n"
     "  manifest                    ok\n"
     "  sizes of files              ok\n"
-    "  tokenizer's digest          ok\n"
+    "  values                      ok\n"
+    "  inputs                      ok\n"
+    "  tokenizer                   ok\n"
     "  .idx header and size        ok\n"
     "  .idx lengths and pointers   ok\n"
     "  .idx document indices       ok\n"
@@ -387,6 +390,9 @@ def test_good_array_record(record, capsys):
   assert [c["name"] for c in found["checks"] if c["state"] == "ok"] == [
     "manifest",
     "sizes of files",
+    "values",
+    "inputs",
+    "tokenizer",
     "digest of .array_record",
     "ArrayRecord header and footer",
     "records",
@@ -411,7 +417,8 @@ def test_good_array_record(record, capsys):
     {"partitions": 3, "workers": 3, "keep_sequential_samples": True},
     {"shuffle": 3},
     {"special_tokens_in_text": "plain"},
-    {"on_bad_record": "skip"},
+    {"on_bad_record": "skip", "special_tokens_in_text": "error"},
+    {"pack_to_seq_len": 5, "partitions": 3, "workers": 3},
   ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -699,9 +706,10 @@ def test_ids_outside_a_tokenizer_that_is_given(pair, tmp_path):
 def test_another_tokenizer(pair, tmp_path):
   folder = save_word_tokenizer(tmp_path / "o", size=9, eos_token="<eos>")
   info = tokenizer_info(load_tokenizer(folder))
-  (problem,) = problems(pair, tokenizer=info)
+  problem, size = problems(pair, tokenizer=info)
   assert problem.startswith(f"{pair}.manifest.json: its tokenizer is ")
   assert f"expected that of {folder}, {info.digest}" in problem
+  assert size.endswith("it says tokenizer.vocab_size 8, expected 9")
 
 
 def test_documents_that_do_not_end_with_the_eod(tmp_path, words):
@@ -772,6 +780,154 @@ def test_what_a_manifest_says_wrongly(
   name = prepare(tmp_path, words, **options)
   change(name, **changed)
   assert problems(name) == [f"{name}.manifest.json: {expected}"]
+
+
+BAD = BadInput("in.jsonl", 1, 0, "is no JSON.")
+EDITS = [
+  # (options of the preparation, the edit, what is said of it)
+  ({}, {"tokenizer.vocab_size": 9}, "tokenizer.vocab_size 9, expected 8"),
+  ({}, {"tokenizer.pad_id": 7}, "tokenizer.pad_id 7, expected None"),
+  ({}, {"tokenizer.bos_id": 7}, "tokenizer.bos_id 7, expected None"),
+  ({}, {"tokenizer.eos_id": 7}, "tokenizer.eos_id 7, expected 0"),
+  ({}, {"tokenizer.eod_id": 7}, "tokenizer.eod_id 7, expected 0"),
+  ({}, {"tokenizer.digest": "0"}, "its tokenizer is {words}, digest 0;"),
+  (
+    {},
+    {"append_eod": False},
+    "append_eod False, found each of 3 documents with tokens to end with the"
+    " EOD 0, and special_token_documents to be 0",
+  ),
+  (
+    {"pack_to_seq_len": 2},
+    {"append_eod": False},
+    "append_eod False, found 3 of the EOD 0,",
+  ),
+  (
+    {"append_eod": False},
+    {"append_eod": True},
+    "the document's last id is 5, expected the EOD 0",
+  ),
+  ({}, {"dropped_documents": 1}, "dropped_documents 1, expected 0"),
+  ({}, {"dropped_tokens": 1}, "dropped_tokens 1, expected 0"),
+  (
+    {"pack_to_seq_len": 4},
+    {"dropped_documents": 0},
+    "dropped_documents 0, expected 1: dropped_tokens is 2",
+  ),
+  (
+    {},
+    {"bad_records": 3},
+    "bad_records 3, and bad has 0 entries, expected 3",
+  ),
+  ({}, {"bad": (BAD,)}, "bad_records 0, and bad has 1 entries, expected 0"),
+  (
+    {},
+    {"bad_records": 1, "bad": (BAD,)},
+    "bad[0].path in.jsonl, expected one of inputs",
+  ),
+  ({}, {"array_record_bytes": 1}, "array_record_bytes 1, expected None"),
+  ({}, {"array_record_digest": "x"}, "array_record_digest x, expected None"),
+  ({"format": "arrayrecord"}, {"bin_bytes": 1}, "bin_bytes 1, expected None"),
+  ({"format": "arrayrecord"}, {"idx_bytes": 1}, "idx_bytes 1, expected None"),
+  ({"format": "arrayrecord"}, {"bin_digest": "x"}, "bin_digest x, expected"),
+  ({"format": "arrayrecord"}, {"idx_digest": "x"}, "idx_digest x, expected"),
+  (
+    {},
+    {"special_tokens_in_text": "maybe"},
+    "special_tokens_in_text maybe, expected one of as_is, plain, error",
+  ),
+  (
+    {},
+    {"tokenizer_backend": "auto"},
+    "tokenizer_backend auto, expected one of huggingface, gigatoken",
+  ),
+  (
+    {"pack_to_seq_len": 2},
+    {"pack_tail": "cut"},
+    "pack_tail cut, expected one of drop, carry",
+  ),
+  ({}, {"pack_tail": "drop"}, "pack_tail drop, expected None"),
+  ({}, {"format": "x"}, "its format is 'x', expected 'indexed'"),
+  ({}, {"json_key": "body"}, "json_key body, expected text"),
+  (
+    {"format": "arrayrecord"},
+    {"json_key": "body"},
+    "json_key body, expected text",
+  ),
+  ({}, {"records": 5}, "records 5, expected 4"),
+  (
+    {"pack_to_seq_len": 2},
+    {"records": 99},
+    "records 99, found 12 tokens and dropped_tokens, expected one or more of"
+    " each of 98 that are not in empty_documents",
+  ),
+  (
+    {"pack_to_seq_len": 2},
+    {"empty_documents": 5},
+    "empty_documents 5, expected 4 (records) at most",
+  ),
+  ({}, {"empty_documents": 2}, "empty_documents 2, expected 1"),
+  ({}, {"partitions": 0}, "partitions 0, expected 1 or more"),
+  (
+    {},
+    {"special_token_documents": 5},
+    "special_token_documents 5, expected 4 (records) at most",
+  ),
+  (
+    {"special_tokens_in_text": "error"},
+    {"special_token_documents": 1},
+    "special_token_documents 1, expected 0",
+  ),
+]
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_each_edit_of_a_manifest_is_found(tmp_path, words, case, capsys):
+  options, edit, expected = case
+  name = prepare(tmp_path, words, **options)
+  path = manifest_path(name)
+  content = json.loads(path.read_text())
+  for field, value in edit.items():
+    *outer, last = field.split(".")
+    (content[outer[0]] if outer else content)[last] = value
+  path.write_text(json.dumps(content, default=dataclasses.asdict))
+  expected = expected.format(words=words.name_or_path)
+  # The tokenizer is given, or found by its name.
+  for flags in (["--tokenizer", words.name_or_path], []):
+    assert main([name, "--verify", *flags]) == 1
+    assert expected in capsys.readouterr().out
+
+
+def test_an_eod_that_texts_end_with_is_not_an_appended_one(tmp_path, words):
+  texts = ["a <eos>", "", "b <eos>"]
+  assert problems(prepare(tmp_path, words, texts, append_eod=False)) == []
+
+
+def test_a_key_of_another_name_is_not_compared(tmp_path, pair):
+  convert(pair, tmp_path / "train_document.array_record")
+  name = str(tmp_path / "train_document.array_record")
+  assert problems(name) == []
+
+
+def test_a_tokenizer_that_is_not_here(pair, capsys):
+  tokenizer = parse_manifest(pair).tokenizer
+  change(pair, tokenizer=dataclasses.replace(tokenizer, name="/not/here"))
+  assert main([pair, "--verify"]) == 0
+  out = capsys.readouterr().out
+  assert "not checked  it is not here, and no --tokenizer is given" in out
+
+
+def test_inputs_of_another_size_are_noted(pair):
+  source = Path(parse_manifest(pair).inputs[0].path)
+  size = source.stat().st_size
+  source.write_text("x")
+  assert states(pair)["inputs"] == (
+    "ok",
+    f"{source} has 1 bytes, not {size}",
+  )
+  source.unlink()
+  assert states(pair)["inputs"] == ("not checked", "they are not here")
+  assert problems(pair) == []
 
 
 def test_sizes_of_files(pair):
