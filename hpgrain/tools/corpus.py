@@ -32,6 +32,7 @@ from hpgrain.tools.options import (
   check_outputs,
   existing,
   refuse_existing,
+  without_outputs,
 )
 from hpgrain.tools.progress import Progress
 from hpgrain.tools.publish import publish, published
@@ -189,6 +190,7 @@ def check_request(options: Options) -> list[InputFile]:
   check_options(options)
   check_runner(options)
   files = find_inputs(options.path, recursive=options.recursive)
+  files = without_outputs(options, files)
   check_outputs(options, files)
   check_free(options)
   return files
@@ -298,6 +300,8 @@ class _Run:
       units=self._units,
       paths=paths,
       scratch=folder.scratch,
+      # What a killed run of the same request published is made again.
+      may_replace=self._options.overwrite or bool(done),
     )
     folder.mark_done({**wanted, "published": True})
     folder.remove()
@@ -330,8 +334,8 @@ class _Run:
       self._tokenizer,
       sample=sample_texts(
         self._units,
-        lambda unit: good_records(
-          unit, options.json_keys, chat=chat, on_bad=lambda bad: None
+        lambda unit, on_bad: good_records(
+          unit, options.json_keys, chat=chat, on_bad=on_bad
         ),
       ),
       vocab_size=self._info.vocab_size,

@@ -29,6 +29,7 @@ class Summaries:
     num_records: good records.
     num_bad: bad ones.
     bad: the first of them.
+    refused: for each unit, the numbers of bad records that can be read.
     empty: for each key, records without a token.
     special: for each key, records that spell out a special token.
     tokens: for each key, of all units.
@@ -40,6 +41,7 @@ class Summaries:
     """Reads the summary of each unit's file."""
     self.num_records = self.num_bad = 0
     self.bad: list[BadInput] = []
+    self.refused: list[frozenset[int]] = []
     self.empty = [0] * num_keys
     self.special = [0] * num_keys
     self.tokens = [0] * num_keys
@@ -49,6 +51,7 @@ class Summaries:
         summary = reader.summary
         for key in range(num_keys):
           self.tokens[key] += reader.num_tokens(key)
+      self.refused.append(frozenset(summary["refused"]))
       if unit.file.path != path:
         path, before = unit.file.path, 0
       for bad in summary["bad"][: _LISTED - len(self.bad)]:

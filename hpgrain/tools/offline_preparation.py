@@ -10,6 +10,7 @@ python -m hpgrain.tools.offline_preparation \
 
 import argparse
 import errno
+import os
 import signal
 import sys
 import warnings
@@ -17,13 +18,14 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
-from hpgrain.tools import storage
+from hpgrain.tools.added_tokens import add_special_tokens as add_tokens
 from hpgrain.tools.corpus import (
   check_free,
   check_request,
   prepare,
   prepare_corpus,
 )
+from hpgrain.tools.inputs import BadRecordError
 from hpgrain.tools.options import Options, check_options
 from hpgrain.tools.preparation_flags import (
   EPILOG,
@@ -37,6 +39,7 @@ from hpgrain.tools.preparation_flags import (
   parse_flags,
 )
 from hpgrain.tools.summary import run_summary, summary
+from hpgrain.tools.work_folder import RefusedError, Shard, WorkFolder
 
 __all__ = [
   "describe_failure",
@@ -99,6 +102,11 @@ def run(
     The exit code: 0, 1 for what a message says, 130 where it was interrupted.
   """
   before = signal.signal(signal.SIGTERM, _interrupt)
+  # A line for whoever runs a command, without a place in our code.
+  format_before = warnings.formatwarning
+  warnings.formatwarning = lambda message, category, *_, **__: (
+    f"{command}: {category.__name__}: {message}\n"
+  )
   try:
     # Before the tokenizer, which takes seconds or a download to load.
     if fetch is None:
@@ -116,28 +124,31 @@ def run(
       tokenizer, use_fast=use_fast, trust_remote_code=trust_remote_code
     )
     if add_special_tokens:
-      loaded.add_tokens(list(add_special_tokens), special_tokens=True)
+      # Written before the corpus, which no other tokenizer can read.
+      loaded = add_tokens(loaded, add_special_tokens, options)
     if fetch is not None:
       # Before the input, which may take hours to make.
       tokenizer_info(loaded, require_eod=options.append_eod)
       options = fetch(options)
     report = prepare(options, tokenizer=loaded)
-    if add_special_tokens and report.manifests:
-      folder = storage.as_path(f"{options.output_prefix}_tokenizer")
-      with storage.filled_folder(folder) as local:
-        loaded.save_pretrained(local)
+    if add_special_tokens:
+      folder = loaded.name_or_path
       print(f"the tokenizer with the added tokens is in {folder}")
+    print(run_summary(options, report), flush=True)
+  except BrokenPipeError:
+    # Whoever read what is printed has gone; the work is done.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   except (OSError, ValueError) as error:
     print(f"{command}: {describe_failure(error)}", file=sys.stderr)
-    _say_what_is_kept(options)
+    _say_what_is_kept(options, error)
     return 1
   except KeyboardInterrupt:
     print(f"{command}: interrupted", file=sys.stderr)
-    _say_what_is_kept(options)
+    _say_what_is_kept(options, None)
     return 130
   finally:
     signal.signal(signal.SIGTERM, before)
-  print(run_summary(options, report))
+    warnings.formatwarning = format_before
   return 0
 
 
@@ -149,6 +160,12 @@ def describe_failure(error: Exception) -> str:
       ". The disk is full: free space where the output and the unfinished work"
       " are written, then run the same command again. It goes on where this"
       " stopped."
+    )
+  if isinstance(error, OSError) and error.errno == errno.EFBIG:
+    said += (
+      ". A file would be larger than this process may write (ulimit -f) or than"
+      " the file system holds. Raise the limit, or write elsewhere, then run"
+      " the same command again."
     )
   return said
 
@@ -229,18 +246,26 @@ def add_boolean_switch(
   add_boolean(made, name, default=False, help=help)
 
 
-def _say_what_is_kept(options: Options) -> None:
+def _say_what_is_kept(options: Options, error: Exception | None) -> None:
+  """Says on stderr what unfinished work there is, if the next run takes it."""
+  if isinstance(error, BlockingIOError | FileExistsError | RefusedError):
+    # The command that was refused has no part in it.
+    return
   try:
     folder = options.work_folder()
-    found = storage.list_files(folder)
+    count = len(WorkFolder(folder, Shard()).finished())
   except (OSError, ValueError):
     # Nothing can lie there; the error that brought us here says why.
     return
-  if found:
-    print(
-      f"Finished work is kept in {folder}: the same command goes on with it.",
-      file=sys.stderr,
-    )
+  if not count:
+    return
+  how = "the same command goes on with it"
+  if isinstance(error, BadRecordError):
+    how = "with --on-bad-record=skip the command goes on with it"
+  print(
+    f"Finished work is kept in {folder} ({count} units): {how}.",
+    file=sys.stderr,
+  )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

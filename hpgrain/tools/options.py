@@ -1,6 +1,7 @@
 """What a preparation is asked for, and the checks that need no file."""
 
 import dataclasses
+import hashlib
 import os
 from pathlib import PurePath
 
@@ -14,6 +15,8 @@ ON_BAD_RECORD = ("error", "skip")
 PACK_TAIL = ("drop", "carry")
 FORMATS = ("indexed", "arrayrecord")
 RUNNERS = ("local", "beam", "ray")
+# Bytes of keys in a file's name; the prefix and more are in it, too.
+_LONG_NAME = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +143,12 @@ class Options:
 
   def work_folder(self) -> PurePath:
     """The folder of unfinished work."""
-    prefix = self.prefix("_".join(self.json_keys))
+    keys = "_".join(self.json_keys)
+    if len(keys.encode()) > _LONG_NAME:
+      # A file's name has 255 bytes at most.
+      digest = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
+      keys = f"{len(self.json_keys)}_keys_{digest}"
+    prefix = self.prefix(keys)
     folder = prefix.parent
     if self.work_dir is not None:
       folder = storage.as_path(self.work_dir)
@@ -222,19 +230,46 @@ def check_outputs(options: Options, files: list[InputFile]) -> None:
       )
 
 
-def refuse_existing(options: Options) -> None:
+def refuse_existing(options: Options, key: str | None = None) -> None:
   """Refuses to write over an output.
+
+  Args:
+    options: what is written.
+    key: of the corpus to look at alone; None looks at all outputs.
 
   Raises:
     FileExistsError: there is one.
   """
   present = existing(options)
-  if present:
-    raise FileExistsError(
-      f"The output exists: {', '.join(map(str, present))}. Give another output"
-      " prefix, remove these files, or allow it with --overwrite"
-      " (overwrite=True)."
-    )
+  if key is not None:
+    corpus = options.corpus(key)
+    own = {*corpus_files(corpus).values(), manifest_path(corpus)}
+    present = [path for path in present if path in own]
+  if not present:
+    return
+  shard = ""
+  if options.is_shard():
+    shard = " If the shards were merged meanwhile, nothing is left to do here."
+  raise FileExistsError(
+    f"The output exists: {', '.join(map(str, present))}. Give another output"
+    " prefix, remove these files, or allow it with --overwrite"
+    f" (overwrite=True).{shard}"
+  )
+
+
+def without_outputs(
+  options: Options, files: list[InputFile]
+) -> list[InputFile]:
+  """Leaves out what the same command wrote into the folder that it reads.
+
+  A file that is named by itself is kept, to be refused.
+  """
+  if len(files) < 2:
+    return files
+  own = {storage.identity(path) for path in existing(options)}
+  if not own:
+    return files
+  return [file for file in files if storage.identity(file.path) not in own]
 
 
 def existing(options: Options) -> list[PurePath]:
@@ -249,10 +284,10 @@ def _check_names(options: Options) -> None:
       f"json_keys must be one or more different keys, got {keys!r}."
     )
   for key in keys:
-    if not key or "/" in key or "\0" in key:
+    if not key or "/" in key or "\0" in key or not _is_text(key):
       raise ValueError(
         f"The JSON key {key!r} cannot be part of the output's name. Give a key"
-        " that is not empty and has no '/'."
+        " that is not empty, is UTF-8 text and has no '/'."
       )
   name = os.fspath(options.output_prefix)
   if not name or name.endswith("/"):
@@ -267,6 +302,14 @@ def _check_names(options: Options) -> None:
   # Not every URL can be written to.
   options.outputs()
   options.work_folder()
+
+
+def _is_text(key: str) -> bool:
+  try:
+    key.encode()
+  except UnicodeEncodeError:
+    return False
+  return True
 
 
 def _check_together(options: Options) -> None:

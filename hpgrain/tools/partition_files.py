@@ -55,8 +55,10 @@ def write_partition_files(
         for path in temporary
       ]
       number = 0
-      for unit in units:
+      for unit, refused in zip(units, summaries.refused):
         for record in read_unit(unit, options.json_keys, lambda bad: None):
+          if record.index in refused:
+            continue
           # One of them has it.
           owner = next(p for p, some in enumerate(places) if number in some)
           content = dict(zip(options.json_keys, record.texts))

@@ -19,7 +19,7 @@ from hpgrain.tools import storage, upload
 from hpgrain.tools.inputs import InputFile, Unit
 from hpgrain.tools.manifests import Summaries, make_manifest
 from hpgrain.tools.merge import merge
-from hpgrain.tools.options import Options
+from hpgrain.tools.options import Options, refuse_existing
 from hpgrain.tools.partition_files import write_partition_files
 from hpgrain.tools.progress import Progress
 from hpgrain.tools.request import Layout, UnitRequest
@@ -37,6 +37,7 @@ def publish(
   units: Sequence[Unit],
   paths: Sequence[Path],
   scratch: Path | None,
+  may_replace: bool = True,
 ) -> dict[str, Manifest]:
   """Makes the pair of each key, then its manifest.
 
@@ -49,11 +50,13 @@ def publish(
     units: all units of it.
     paths: their files, in that order.
     scratch: a local folder for what goes to an object store.
+    may_replace: whether what lies under the outputs' names may be replaced.
 
   Returns:
     The manifests by key.
 
   Raises:
+    FileExistsError: another run made the output meanwhile.
     ValueError: bad records that this run does not allow, or a damaged file.
     OSError: something could not be read or written.
   """
@@ -66,6 +69,9 @@ def publish(
     final = options.corpus(key)
     name = upload.local_name(final, scratch=scratch)
     with _WRITERS[options.format](name, dtype=request.encoder.dtype) as writer:
+      if not may_replace:
+        # Of two runs only one holds the writer; the other may have been first.
+        refuse_existing(options, key)
       with _progress(options, request, summaries, place) as report:
         counts = merge(
           paths, key=place, layout=layout, writer=writer, report=report

@@ -55,6 +55,9 @@ class UnitWork:
     self._empty = [0] * count
     self._special = [0] * count
     self._bad: list[BadRecord] = []
+    # Those that could be read, all of them: whoever reads the unit again has
+    # to leave them out, too.
+    self._refused: list[int] = []
     self._split: Splitter | None = None
     if self.request.sentences is not None:
       self._split = sentence_splitter(self.request.sentences)
@@ -115,6 +118,7 @@ class UnitWork:
         {"index": bad.index, "offset": bad.offset, "reason": bad.reason}
         for bad in sorted(self._bad, key=lambda bad: bad.index)
       ],
+      "refused": sorted(self._refused),
     }
 
   def _encode(self, texts: Texts) -> "_Column":
@@ -126,6 +130,7 @@ class UnitWork:
     return _encode_sentences(texts.strings(), self._split, self.encoder)
 
   def _refuse(self, index: int, offset: int | None, reason: str) -> None:
+    self._refused.append(int(index))
     self.on_bad(
       BadRecord(
         self.unit.file.path,

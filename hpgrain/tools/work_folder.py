@@ -52,6 +52,10 @@ class Shard:
     return f"{self.index}-of-{self.count}"
 
 
+class RefusedError(ValueError):
+  """The folder holds another request's work, which this one may not touch."""
+
+
 class WorkFolder:
   """A folder of finished units.
 
@@ -193,9 +197,13 @@ class WorkFolder:
     """Removes the folder if no unit was finished in it, and it is ours."""
     if self.shard.count > 1:
       return
-    names = storage.list_files(self.path)
-    if not any(name.endswith(_UNIT) for name in names):
+    if not self.has_units():
       self.remove()
+
+  def has_units(self) -> bool:
+    """Whether any unit is finished, of whatever request."""
+    names = storage.list_files(self.path)
+    return any(name.endswith(_UNIT) for name in names)
 
   def remove_units(self) -> None:
     """Removes the request's finished units."""
@@ -261,14 +269,16 @@ def _agree(
   path = folder.path / _REQUEST
   there = storage.create_json(path, request)
   while there != request:
-    if not restart:
-      raise ValueError(
+    # Where there is a lock, nobody else is at work, and nothing is lost.
+    nothing = not storage.is_url(folder.path) and not folder.has_units()
+    if not restart and not nothing:
+      raise RefusedError(
         f"{folder.path} holds the unfinished work of another request:"
         f" {_difference(there, request)}. Run the command that was used"
         f" there, remove that folder, or start over with --overwrite."
       )
     if folder.shard.count > 1:
-      raise ValueError(
+      raise RefusedError(
         f"{folder.path} holds the unfinished work of another request:"
         f" {_difference(there, request)}. Other shards may be at work there,"
         " so remove the folder yourself."
