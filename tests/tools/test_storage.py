@@ -126,7 +126,7 @@ def test_two_outputs_of_the_same_units_are_told_apart(bucket, tmp_path):
     folder.mark_done(done)
     folder.mark_done(done)
     with pytest.raises(
-      FileExistsError, match=r"layout.partitions is 1 there and 2 here.*has died"
+      FileExistsError, match=r"partitions is 1 there and 2 here.*has died"
     ):
       folder.mark_done(other)
     folder.mark_done(other, overwrite=True)
