@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpgrain import _kernels
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import reference_texts
-from hpgrain.tools.readers.records import BadTextError
 
 
 def read(block, keys=("text",)):

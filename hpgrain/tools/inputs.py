@@ -17,6 +17,7 @@ from hpgrain.tools.readers.array_records import (
   array_record_units,
   read_array_records,
 )
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.columns import (
   arrow_units,
   parquet_units,
@@ -42,7 +43,6 @@ from hpgrain.tools.readers.long_text import LongText
 from hpgrain.tools.readers.records import (
   BadRecord,
   BadRecordError,
-  BadTextError,
   Batch,
   ConversationKey,
   InputFile,

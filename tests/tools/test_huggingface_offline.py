@@ -133,6 +133,7 @@ class Command:
       line
       for line in done.err.splitlines()
       if line.startswith("huggingface_offline: ")
+      and not line.startswith("huggingface_offline: UserWarning: ")
     ]
     return said
 

@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import is_remote, reading
 from hpgrain.tools.readers.json_texts import text_parser
 from hpgrain.tools.readers.records import (
-  BadTextError,
   InputFile,
   Record,
   Report,

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hpgrain.tools.readers import long_bytes
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import open_unpacked
 from hpgrain.tools.readers.json_texts import text_parser
 from hpgrain.tools.readers.long_bytes import LongBytes
 from hpgrain.tools.readers.long_json import texts_in_pieces
 from hpgrain.tools.readers.records import (
-  BadTextError,
   InputFile,
   Record,
   Report,

@@ -10,7 +10,8 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 
-from hpgrain.tools.readers.records import BadTextError, ConversationKey
+from hpgrain.tools.readers.bad_text import BadTextError
+from hpgrain.tools.readers.records import ConversationKey
 
 # A rule of ours: Python's own limit depends on its version and on how deep
 # the caller stands, orjson's is 1024.

@@ -17,6 +17,7 @@ import numpy as np
 
 from hpgrain import _kernels
 from hpgrain.tools.readers import long_bytes
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import open_unpacked
 from hpgrain.tools.readers.json_texts import (
   batch_parser,
@@ -27,7 +28,6 @@ from hpgrain.tools.readers.long_bytes import LongBytes
 from hpgrain.tools.readers.long_json import texts_in_pieces
 from hpgrain.tools.readers.long_text import LongText
 from hpgrain.tools.readers.records import (
-  BadTextError,
   Batch,
   InputFile,
   Record,

@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import half_pair, text_of, too_deep
 from hpgrain.tools.readers.long_bytes import LongBytes
 from hpgrain.tools.readers.long_text import PIECE_BYTES, LongText
-from hpgrain.tools.readers.records import BadTextError, ConversationKey
+from hpgrain.tools.readers.records import ConversationKey
 
 # A number, an array or an object of more bytes is not parsed.
 VALUE_BYTES = 1 << 22

@@ -13,8 +13,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.long_bytes import LongBytes
-from hpgrain.tools.readers.records import BadTextError
 
 PIECE_BYTES = 1 << 20
 

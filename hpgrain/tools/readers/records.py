@@ -128,10 +128,6 @@ class BadRecordError(ValueError):
   """Names a record that cannot be used by its place and says what is wrong."""
 
 
-class BadTextError(Exception):
-  """Says what is wrong with one record, without quoting it."""
-
-
 # Called with a record's index in its unit, its offset and what is wrong with
 # it; returns if the record is to be skipped.
 Report = Callable[[int, int | None, str], None]

@@ -19,10 +19,10 @@ from hpgrain.tools.inputs import (
   units,
 )
 from hpgrain.tools.readers import long_bytes, long_json, long_text
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import reference_texts
 from hpgrain.tools.readers.long_bytes import LongBytes
 from hpgrain.tools.readers.long_json import texts_in_pieces
-from hpgrain.tools.readers.records import BadTextError
 
 
 @pytest.fixture(autouse=True)
