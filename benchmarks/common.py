@@ -16,6 +16,7 @@ import importlib.util
 import io
 import json
 import logging
+import mmap
 import os
 import platform
 import subprocess
@@ -214,6 +215,27 @@ def forget_peak() -> int:
   return status_bytes("VmRSS")
 
 
+def tree_bytes(root: int) -> int:
+  """Memory of a process and all below it, what they share counted for each."""
+  children: dict[int, list[int]] = {}
+  held: dict[int, int] = {}
+  for folder in Path("/proc").iterdir():
+    if folder.name.isdigit():
+      try:
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+      except OSError:
+        # It ended meanwhile.
+        continue
+      children.setdefault(int(fields[1]), []).append(int(folder.name))
+      held[int(folder.name)] = int(fields[21]) * mmap.PAGESIZE
+  total, waiting = 0, [root]
+  while waiting:
+    process = waiting.pop()
+    total += held.get(process, 0)
+    waiting += children.get(process, [])
+  return total
+
+
 def in_child(script: str, **arguments: Any) -> Any:
   """Runs a script of ours in a process of its own, as `child` has it.
 
@@ -315,14 +337,15 @@ def run(
 
   Args:
     measure: (temporary folder, options) -> rows.
-    options: further integer options and their defaults; one whose default is
-      a tuple takes one number or several.
+    options: further options and their defaults, numbers or texts; one whose
+      default is a tuple takes one number or several.
   """
   parser = argparse.ArgumentParser()
   for name, default in options.items():
     flag = "--" + name.replace("_", "-")
     nargs = "+" if isinstance(default, tuple) else None
-    parser.add_argument(flag, type=int, nargs=nargs, default=default)
+    kind = str if isinstance(default, str) else int
+    parser.add_argument(flag, type=kind, nargs=nargs, default=default)
   arguments = parser.parse_args()
   with tempfile.TemporaryDirectory(prefix="hpgrain-benchmark-") as folder:
     rows = list(measure(Path(folder), arguments))

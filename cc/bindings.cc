@@ -389,6 +389,7 @@ PYBIND11_MODULE(_kernels, m) {
   BindBlendIndex(m);
   BindPack(m);
   BindRecords(m);
+  BindTexts(m);
 }
 
 }  // namespace hpgrain

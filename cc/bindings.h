@@ -19,6 +19,9 @@ void BindPack(pybind11::module_& m);
 // Files of records: where each begins.
 void BindRecords(pybind11::module_& m);
 
+// Raw text: JSON's texts, flags of characters, ids as they are stored.
+void BindTexts(pybind11::module_& m);
+
 }  // namespace hpgrain
 
 #endif  // HPGRAIN_BINDINGS_H_

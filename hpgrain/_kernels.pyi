@@ -455,3 +455,81 @@ class RecordStarts:
     Args:
       block: uint8[n].
     """
+
+def json_texts(
+  block: bytes | bytearray | memoryview, keys: Sequence[str]
+) -> tuple[
+  _Int64,
+  _Int64,
+  npt.NDArray[np.bool_],
+  list[tuple[npt.NDArray[np.uint8], _Int64]],
+]:
+  r"""Reads the texts under some keys of lines of JSON objects.
+
+  What is found is what json.loads gives: the last value of a key counts. Where
+  a line is not found, nothing is said but that a parser that tells what is
+  wrong is to judge it; that includes some lines that are right (NaN, deep
+  nesting, keys written with escapes).
+
+  Args:
+    block: lines, each ended by a line feed or by the end of the block; those
+      of white space are no records.
+    keys: 1 to 64 different ones.
+
+  Returns:
+    (starts int64[records], stops int64[records], found bool[records], for
+    each key (data uint8[bytes], splits int64[records + 1])): where a record's
+    line begins and ends in the block, and its text, which is
+    data[splits[i]:splits[i + 1]] in UTF-8, empty where it is not found.
+
+  Raises:
+    ValueError: for no keys, more than 64, or the same one twice.
+  """
+
+def text_flags(
+  data: npt.NDArray[np.uint8],
+  splits: _Int64,
+  table: npt.NDArray[np.uint8],
+) -> npt.NDArray[np.uint8]:
+  """Joins the flags of each text's characters beyond ASCII by or.
+
+  Args:
+    data: uint8[bytes], texts in UTF-8, one after the other.
+    splits: int64[texts + 1], where they begin and end.
+    table: uint8[0x110000], flags of each code point.
+
+  Returns:
+    uint8[texts].
+
+  Raises:
+    ValueError: a text is not UTF-8, splits do not divide the data, or the
+      table has another size.
+  """
+
+def store_ids(
+  ids: npt.NDArray[np.uint32],
+  splits: _Int64,
+  special: npt.NDArray[np.uint32],
+  vocab_size: int,
+  eod_id: int,
+  item_size: int,
+) -> tuple[npt.NDArray[np.uint16] | _Int32, _Int64, npt.NDArray[np.bool_]]:
+  """Makes ids what is stored, in one pass: checked, narrowed, with EODs.
+
+  Args:
+    ids: uint32[tokens].
+    splits: int64[texts + 1], where the texts' ids begin and end; others are
+      left out.
+    special: uint32, ascending: the special tokens' ids.
+    vocab_size: one more than the largest id allowed.
+    eod_id: put behind each text that has an id; -1 for none.
+    item_size: 2 for uint16, 4 for int32.
+
+  Returns:
+    (stored, lengths int64[texts], bool[texts]): the ids, how many each text
+    has with its EOD, and whether one of its own ids is special.
+
+  Raises:
+    ValueError: an id is outside the vocabulary, or the arguments contradict
+      one another.
+  """

@@ -71,6 +71,7 @@ def load_tokenizer(
   *,
   use_fast: bool = True,
   trust_remote_code: bool = False,
+  local_files_only: bool = False,
 ) -> "PreTrainedTokenizerBase":
   """Loads a tokenizer through Hugging Face's AutoTokenizer.
 
@@ -79,6 +80,7 @@ def load_tokenizer(
     use_fast: ask for the Rust tokenizer where both exist. transformers 5 and
       later always take it; False is then answered by a UserWarning.
     trust_remote_code: allow Python code of the tokenizer's repository to run.
+    local_files_only: do not ask the hub for what is not here.
 
   Raises:
     ValueError: the folder is not there, or AutoTokenizer cannot load it.
@@ -99,12 +101,14 @@ def load_tokenizer(
       str(folder) if folder.is_dir() else name,
       use_fast=use_fast,
       trust_remote_code=trust_remote_code,
+      local_files_only=local_files_only,
     )
   except Exception as error:
     # Loaders of many models raise many types; the cause stays attached.
+    said = " ".join(str(error).split())
     raise ValueError(
       f"Hugging Face AutoTokenizer cannot load {name!r}"
-      f" (trust_remote_code={trust_remote_code}): {error} Give a folder that"
+      f" (trust_remote_code={trust_remote_code}): {said} Give a folder that"
       " holds tokenizer.json and tokenizer_config.json, or a name that the"
       " hub or its local cache has."
     ) from error

@@ -19,7 +19,7 @@ from hpgrain import (
 )
 from hpgrain.indexed_dataset import build_splits
 from hpgrain.lazy import LazySamples
-from hpgrain.manifest import Manifest, pair_bytes, write_manifest
+from hpgrain.manifest import Manifest, storage_fields, write_manifest
 from hpgrain.token_ids import TokenIds
 from hpgrain.tokenizer import TokenizerInfo
 
@@ -51,7 +51,6 @@ def _build(**arguments):
 
 
 def _write_manifest(prefix, *, tokenizer=_TOKENIZER, pack_to_seq_len=None):
-  bin_bytes, idx_bytes = pair_bytes(prefix)
   reader = IndexedReader(prefix)
   write_manifest(
     prefix,
@@ -67,8 +66,7 @@ def _write_manifest(prefix, *, tokenizer=_TOKENIZER, pack_to_seq_len=None):
       dropped_tokens=0,
       empty_documents=0,
       inputs=(),
-      bin_bytes=bin_bytes,
-      idx_bytes=idx_bytes,
+      **storage_fields(prefix, {}),
     ),
   )
 

@@ -6,10 +6,15 @@ import pytest
 
 from hpgrain.manifest import (
   BadInput,
+  DatasetSource,
   InputFile,
   Manifest,
+  corpus_files,
+  corpus_format,
   manifest_path,
+  parse_manifest,
   read_manifest,
+  storage_fields,
   write_manifest,
 )
 from hpgrain.tokenizer import TokenizerInfo
@@ -54,6 +59,10 @@ MANIFEST = Manifest(
   shuffle_seed=7,
   sentences="english",
   chat_template="45",
+  dataset=DatasetSource(id="a/b", subset="c", split="train", commit="0f"),
+  dropped_documents=2,
+  bin_digest="xxh3_128:00",
+  idx_digest="xxh3_128:01",
 )
 # What was written before there were the later fields.
 OLD = Manifest(
@@ -144,6 +153,13 @@ def test_file_holds_the_documented_keys(prefix):
     "shuffle_seed": 7,
     "sentences": "english",
     "chat_template": "45",
+    "dataset": {"id": "a/b", "subset": "c", "split": "train", "commit": "0f"},
+    "dropped_documents": 2,
+    "format": "indexed",
+    "array_record_bytes": None,
+    "bin_digest": "xxh3_128:00",
+    "idx_digest": "xxh3_128:01",
+    "array_record_digest": None,
   }
 
 
@@ -226,6 +242,8 @@ def test_broken_manifest_is_refused(prefix, content, message):
     ({"pack_to_seq_len": 1.5}, "'pack_to_seq_len' must be of type"),
     ({"tokenizer__eod_id": "0"}, r"'tokenizer\.eod_id' must be of type"),
     ({"inputs": [{"path": 1}]}, r"'inputs\[0\]\.path' must be of type str"),
+    ({"dataset": "a/b"}, "'dataset' must be an object or null"),
+    ({"dataset__commit": 1}, r"'dataset\.commit' must be of type"),
   ],
 )
 def test_wrong_type_is_refused(prefix, values, message):
@@ -237,3 +255,97 @@ def test_wrong_type_is_refused(prefix, values, message):
 def test_keys_of_later_writers_are_let_be(prefix):
   change(prefix, note="hello", tokenizer__note="hello")
   assert read_manifest(prefix) == MANIFEST
+
+
+ARRAY_RECORD = dataclasses.replace(
+  MANIFEST,
+  format="arrayrecord",
+  bin_bytes=None,
+  idx_bytes=None,
+  bin_digest=None,
+  idx_digest=None,
+  array_record_bytes=7,
+  array_record_digest="xxh3_128:02",
+)
+
+
+@pytest.fixture
+def array_record(tmp_path):
+  path = tmp_path / "x_text_document.array_record"
+  path.write_bytes(b"1234567")
+  return path
+
+
+def test_manifests_of_a_pair_and_an_array_record_lie_side_by_side(
+  prefix, array_record
+):
+  write_manifest(prefix, MANIFEST)
+  write_manifest(array_record, ARRAY_RECORD)
+  assert manifest_path(array_record).name == (
+    "x_text_document.array_record.manifest.json"
+  )
+  assert read_manifest(prefix) == MANIFEST
+  assert read_manifest(array_record) == ARRAY_RECORD
+
+
+def test_changed_array_record_is_refused(array_record):
+  write_manifest(array_record, ARRAY_RECORD)
+  array_record.write_bytes(b"123456")
+  with pytest.raises(ValueError, match="it has 6 bytes, its manifest says 7"):
+    read_manifest(array_record)
+  array_record.unlink()
+  with pytest.raises(ValueError, match=r"\.array_record is not there"):
+    read_manifest(array_record)
+
+
+def test_manifest_of_the_other_format_is_refused(prefix, array_record):
+  write_manifest(array_record, MANIFEST)
+  with pytest.raises(
+    ValueError, match="format 'indexed' and lies beside one of 'arrayrecord'"
+  ):
+    read_manifest(array_record)
+  write_manifest(prefix, ARRAY_RECORD)
+  with pytest.raises(
+    ValueError, match="format 'arrayrecord' and lies beside one of 'indexed'"
+  ):
+    read_manifest(prefix)
+
+
+def test_manifest_is_parsed_though_the_corpus_is_not_there(tmp_path):
+  write_manifest(tmp_path / "y", MANIFEST)
+  assert parse_manifest(tmp_path / "y") == MANIFEST
+  assert parse_manifest(tmp_path / "z") is None
+
+
+def test_files_of_a_corpus(tmp_path):
+  assert corpus_files("a/b") == {"bin": Path("a/b.bin"), "idx": Path("a/b.idx")}
+  assert corpus_files(Path("a/b.array_record")) == {
+    "array_record": Path("a/b.array_record")
+  }
+  assert corpus_format("a/b") == "indexed"
+  assert corpus_format("a/b.array_record") == "arrayrecord"
+
+
+def test_storage_fields_are_all_of_those_that_tell_the_files(
+  prefix, array_record
+):
+  assert storage_fields(prefix, {"bin": "x:1", "idx": "x:2"}) == {
+    "format": "indexed",
+    "bin_bytes": 6,
+    "idx_bytes": 5,
+    "array_record_bytes": None,
+    "bin_digest": "x:1",
+    "idx_digest": "x:2",
+    "array_record_digest": None,
+  }
+  assert storage_fields(array_record, {"array_record": "x:3"}) == {
+    "format": "arrayrecord",
+    "bin_bytes": None,
+    "idx_bytes": None,
+    "array_record_bytes": 7,
+    "bin_digest": None,
+    "idx_digest": None,
+    "array_record_digest": "x:3",
+  }
+  with pytest.raises(FileNotFoundError):
+    storage_fields("nowhere", {})

@@ -148,10 +148,7 @@ def encode_modes(
   """
   if not multimodal:
     if modes is not None:
-      raise ValueError(
-        f"{where}: modes were given, but the pair is not multimodal. Leave "
-        "them out, or make the writer with multimodal=True."
-      )
+      raise ValueError(_unwanted_modes(where))
     return []
   if modes is None:
     return [0] * num_sequences
@@ -163,6 +160,41 @@ def encode_modes(
       f"Give one mode from {_MODES.min} to {_MODES.max} for each sequence."
     )
   return kinds
+
+
+def encode_mode_column(
+  modes: np.ndarray | None,
+  num_sequences: int,
+  *,
+  multimodal: bool,
+  where: str,
+) -> np.ndarray:
+  """The modes of many documents' sequences, checked.
+
+  Args:
+    modes: int8[num_sequences]; None makes them 0.
+    num_sequences: sequences of the documents.
+    multimodal: whether the file has modes; if not, there must be none.
+    where: names the documents.
+
+  Returns:
+    int8[num_sequences], or int8[0] where the file has no modes.
+
+  Raises:
+    ValueError: they are not wanted, too many or few, or not int8.
+  """
+  if not multimodal:
+    if modes is not None:
+      raise ValueError(_unwanted_modes(where))
+    return np.empty(0, index_file.MODE)
+  if modes is None:
+    return np.zeros(num_sequences, index_file.MODE)
+  if modes.dtype != index_file.MODE or modes.shape != (num_sequences,):
+    raise ValueError(
+      f"{where}: modes must be int8[{num_sequences}], one for each sequence,"
+      f" got {modes.dtype} of shape {modes.shape}."
+    )
+  return modes
 
 
 def _encode_floats(
@@ -188,6 +220,13 @@ def _encode_floats(
       f"as {dtype.name} without loss. Write another dtype, or round it first."
     )
   return stored
+
+
+def _unwanted_modes(where: str) -> str:
+  return (
+    f"{where}: modes were given, but the pair is not multimodal. Leave them"
+    " out, or make the writer with multimodal=True."
+  )
 
 
 def _integers(

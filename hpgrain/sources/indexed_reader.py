@@ -211,11 +211,14 @@ class IndexedReader:
     )
     index_checks.check_documents(self.document_indices, len(self), self._prefix)
 
-  def token_blocks(self) -> Iterator[np.ndarray]:
-    """All tokens of a sound pair, in order, some megabytes at a time."""
-    pair = self._pair()
-    for start in range(0, self._used_bytes, _COPY_BYTES):
-      num_bytes = min(_COPY_BYTES, self._used_bytes - start)
+  def token_blocks(
+    self, first: int = 0, last: int | None = None
+  ) -> Iterator[np.ndarray]:
+    """Tokens [first, last) of a sound pair's `.bin`, in order, in blocks."""
+    pair, itemsize = self._pair(), self.dtype.itemsize
+    end = self._used_bytes if last is None else last * itemsize
+    for start in range(first * itemsize, end, _COPY_BYTES):
+      num_bytes = min(_COPY_BYTES, end - start)
       yield pair.read(start, num_bytes).view(self.dtype)
 
   def token_file(self) -> _kernels.TokenFile:

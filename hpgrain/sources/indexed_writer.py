@@ -5,7 +5,8 @@
   documents -> an unnamed file  | both copied behind the pointers, which
   modes     -> an unnamed file  | finalize() makes from the lengths
 
-Nothing is kept in memory but a block of each, whatever is written.
+Nothing is kept in memory but a block of each, whatever is written. Digests of
+both files are made of the bytes on their way to the disk.
 """
 
 import os
@@ -17,6 +18,7 @@ import numpy as np
 
 from hpgrain.sources import encoding, index_checks, index_file
 from hpgrain.sources.column import Column, blocks_of
+from hpgrain.sources.file_digest import FileDigest
 from hpgrain.sources.indexed_reader import IndexedReader
 from hpgrain.sources.partial_pair import PartialPair, close_unflushed
 
@@ -55,6 +57,8 @@ class IndexedWriter:
     self._dtype = index_file.DTYPES[self._code]
     self._multimodal = multimodal
     self._num_tokens = 0
+    self._bin_digest = FileDigest()
+    self._idx_digest = FileDigest()
     self._ended = ""
     self._files = PartialPair(self._prefix)
     self._spills = []
@@ -99,8 +103,7 @@ class IndexedWriter:
       modes, len(counts), multimodal=self._multimodal, where=where
     )
     try:
-      self._files.bin.write(ids.data)
-      self._num_tokens += ids.size
+      self._write_tokens(ids)
       self._lengths.extend(counts)
       self._modes.extend(kinds)
       self._documents.extend([self._lengths.count])
@@ -113,6 +116,7 @@ class IndexedWriter:
     tokens: Iterable[np.ndarray],
     lengths: np.ndarray,
     counts: np.ndarray,
+    modes: np.ndarray | None = None,
   ) -> None:
     """Appends many documents, at a cost that hardly depends on how many.
 
@@ -121,6 +125,8 @@ class IndexedWriter:
         dtype.
       lengths: int64[sequences], tokens of each sequence.
       counts: int64[documents], sequences of each document; 0 for an empty one.
+      modes: int8[sequences], the mode of each; None means 0. Only for a
+        multimodal pair.
 
     Raises:
       ValueError: the arrays contradict one another. Where only the tokens
@@ -130,10 +136,9 @@ class IndexedWriter:
     self._check_open()
     where = f"{self._prefix}, from document {self._documents.count - 1} on"
     encoding.check_columns(lengths, counts, where=where)
-    if self._multimodal:
-      raise ValueError(
-        f"{where}: a multimodal pair has modes, which add_document takes."
-      )
+    kinds = encoding.encode_mode_column(
+      modes, len(lengths), multimodal=self._multimodal, where=where
+    )
     num_tokens = 0
     first_sequence = self._lengths.count
     try:
@@ -143,15 +148,15 @@ class IndexedWriter:
             f"{where}: tokens of {block.dtype} were given to a writer of"
             f" {self._dtype.name}. Convert them, or write that dtype."
           )
-        self._files.bin.write(np.ascontiguousarray(block).data)
+        self._write_tokens(np.ascontiguousarray(block))
         num_tokens += block.size
       if num_tokens != lengths.sum():
         raise ValueError(
           f"{where}: {num_tokens} tokens were given, but the lengths add up to"
           f" {lengths.sum()}."
         )
-      self._num_tokens += num_tokens
       self._lengths.extend_array(lengths)
+      self._modes.extend_array(kinds)
       self._documents.extend_array(
         first_sequence + np.cumsum(counts, dtype=np.int64)
       )
@@ -192,6 +197,14 @@ class IndexedWriter:
       self.discard()
       raise
     self._end("finalized")
+
+  def digests(self) -> dict[str, str]:
+    """The digests (`file_digest`) of a finished pair's "bin" and "idx"."""
+    if self._ended != "finalized":
+      raise ValueError(
+        f"{self._prefix} is not finalized, so its files have no digest yet."
+      )
+    return {"bin": self._bin_digest.text(), "idx": self._idx_digest.text()}
 
   def discard(self) -> None:
     """Gives the pair up and leaves nothing; a finished pair stays."""
@@ -242,8 +255,7 @@ class IndexedWriter:
   def _append(self, reader: IndexedReader) -> None:
     first_sequence = self._lengths.count
     for block in reader.token_blocks():
-      self._files.bin.write(block.data)
-      self._num_tokens += block.size
+      self._write_tokens(block)
     for block in blocks_of(reader.lengths):
       self._lengths.extend(block.tolist())
     if self._multimodal and len(reader):
@@ -252,16 +264,32 @@ class IndexedWriter:
     for block in blocks_of(reader.document_indices[1:]):
       self._documents.extend((block + first_sequence).tolist())
 
+  def _write_tokens(self, ids: np.ndarray) -> None:
+    self._files.bin.write(ids.data)
+    self._bin_digest.update(ids.data)
+    self._num_tokens += ids.size
+
   def _write_index(self) -> None:
     """Completes the `.idx`, in which the lengths are in place."""
-    idx = self._files.idx
+    idx, digest = self._files.idx, self._idx_digest
+    layout = index_file.IndexLayout(
+      self._code,
+      self._lengths.count,
+      self._documents.count,
+      self._multimodal,
+    )
+    digest.update(layout.header())
     self._lengths.flush()
+    for block in self._lengths.blocks():
+      digest.update(block.data)
     start = 0
     for block in self._lengths.blocks():
       ends = index_checks.exclusive_ends(
         block, itemsize=self._dtype.itemsize, start=start
       )
-      idx.write(ends[:-1].astype(index_file.POINTER, copy=False).data)
+      pointers = ends[:-1].astype(index_file.POINTER, copy=False)
+      idx.write(pointers.data)
+      digest.update(pointers.data)
       start = int(ends[-1])
     written = self._files.num_bin_bytes()
     if not start == self._num_tokens * self._dtype.itemsize == written:
@@ -274,11 +302,6 @@ class IndexedWriter:
       column.flush()
       for block in column.blocks():
         idx.write(block.data)
-    layout = index_file.IndexLayout(
-      self._code,
-      self._lengths.count,
-      self._documents.count,
-      self._multimodal,
-    )
+        digest.update(block.data)
     idx.seek(0)
     idx.write(layout.header())

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hpgrain.sources import index_file
+from hpgrain.sources.array_record_format import array_record_path
 
 _OPEN_ATTEMPTS = 10
 
@@ -175,11 +176,17 @@ def _open(path: str, prefix: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
   except FileNotFoundError:
     likely = f"{prefix}_text_document"
-    advice = (
-      f"Did you mean {likely!r}? offline_preparation adds the key to a prefix."
-      if Path(f"{likely}.idx").exists()
-      else "Check the prefix, or write the pair first."
-    )
+    advice = "Check the prefix, or write the pair first."
+    if Path(f"{likely}.idx").exists():
+      advice = (
+        f"Did you mean {likely!r}? offline_preparation adds the key to a"
+        " prefix."
+      )
+    elif Path(array_record_path(prefix)).exists():
+      advice = (
+        f"{array_record_path(prefix)} is there: convert_indexed_dataset makes"
+        " a pair of it."
+      )
     raise FileNotFoundError(
       f"{path} does not exist. A corpus is a pair of files and is named by "
       f"what their paths share: {prefix!r} stands for {prefix}.idx and "

@@ -51,7 +51,7 @@ class PartialPair:
         raise IsADirectoryError(
           f"{path} is a folder. Choose another prefix, or move it away."
         )
-    fd = _open_locked(self._idx_partial, prefix)
+    fd = open_locked(self._idx_partial, prefix)
     self.idx: BinaryIO = os.fdopen(fd, "w+b", _BUFFER_BYTES)
     try:
       self.bin: BinaryIO = self._bin_partial.open("wb", _BUFFER_BYTES)
@@ -75,17 +75,17 @@ class PartialPair:
       file.flush()
       os.fsync(file.fileno())
     self._idx_path.unlink(missing_ok=True)
-    _sync(self.folder)
+    sync_folder(self.folder)
     self._bin_partial.replace(self._bin_path)
     try:
-      _sync(self.folder)
+      sync_folder(self.folder)
       self._idx_partial.replace(self._idx_path)
     except BaseException:
       self._bin_path.unlink(missing_ok=True)
       raise
     # From here on the temporary names may be another writer's.
     self._published = True
-    _sync(self.folder)
+    sync_folder(self.folder)
     self.bin.close()
     self.idx.close()
 
@@ -108,8 +108,12 @@ def close_unflushed(file: BinaryIO) -> None:
     pass
 
 
-def _open_locked(path: Path, prefix: str) -> int:
-  """Opens `path`, emptied, for the one writer that holds its lock."""
+def open_locked(path: Path, prefix: str) -> int:
+  """Opens `path`, emptied, for the one writer that holds its lock.
+
+  Raises:
+    BlockingIOError: another writer holds it.
+  """
   while True:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -132,7 +136,8 @@ def _open_locked(path: Path, prefix: str) -> int:
     os.close(fd)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+  """Makes the names in a folder durable."""
   fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(fd)

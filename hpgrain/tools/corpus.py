@@ -14,13 +14,14 @@ import contextlib
 import dataclasses
 import os
 import pickle
+import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpgrain.manifest import Manifest
 from hpgrain.tokenizer import TokenizerInfo, tokenizer_info
-from hpgrain.tools import engine
+from hpgrain.tools import storage
 from hpgrain.tools.chat import read_template
 from hpgrain.tools.encoder_spec import EncoderSpec
 from hpgrain.tools.encoders import choose_backend
@@ -29,7 +30,9 @@ from hpgrain.tools.options import (
   Options,
   check_options,
   check_outputs,
+  existing,
   refuse_existing,
+  without_outputs,
 )
 from hpgrain.tools.progress import Progress
 from hpgrain.tools.publish import publish, published
@@ -40,8 +43,11 @@ from hpgrain.tools.request import (
   UnitRequest,
   describe_units,
 )
+from hpgrain.tools.runners import check_runner, run_units
 from hpgrain.tools.sample import sample_texts
+from hpgrain.tools.scratch import scratch_folder
 from hpgrain.tools.sentences import sentence_splitter
+from hpgrain.tools.shards import describe_missing
 from hpgrain.tools.unit_batches import good_records
 from hpgrain.tools.work_folder import Shard, WorkFolder, opened
 
@@ -59,12 +65,20 @@ class Report:
     num_units: units of the input.
     num_done: units this run did.
     num_reused: units that were there already.
+    num_inputs: files of the input.
+    input_bytes: their sizes together.
+    done_bytes: of those, what the units this run did have.
+    seconds: that the run took, the tokenizer's loading left out.
   """
 
   manifests: dict[str, Manifest]
   num_units: int
   num_done: int
   num_reused: int
+  num_inputs: int = 0
+  input_bytes: int = 0
+  done_bytes: int = 0
+  seconds: float = 0.0
 
 
 def prepare_corpus(
@@ -104,7 +118,7 @@ def prepare_corpus(
       is on.
   """
   request = Options(path, output_prefix, json_keys=(json_key,), **options)
-  if request.num_shards > 1:
+  if request.is_shard():
     raise ValueError(
       "prepare_corpus returns the pair's manifest, and a shard makes none."
       " Take hpgrain.tools.corpus.prepare for shards."
@@ -120,6 +134,7 @@ def prepare(
   Raises:
     As `prepare_corpus`.
   """
+  start = time.monotonic()
   files = check_request(options)
   if options.pack_to_seq_len is not None and not options.append_eod:
     warnings.warn(
@@ -131,20 +146,36 @@ def prepare(
     )
   info = tokenizer_info(tokenizer, require_eod=options.append_eod)
   run = _Run(options, files, info, tokenizer)
-  shard = Shard(options.shard_index, options.num_shards)
-  for folder in (options.work_folder().parent, options.prefix("").parent):
-    folder.mkdir(parents=True, exist_ok=True)
-  with opened(
-    options.work_folder(),
-    run.description(),
-    shard=shard,
-    restart=options.overwrite,
-  ) as folder:
+  shard = Shard()
+  if options.is_shard():
+    shard = Shard(options.shard_index, options.num_shards)
+  for path in (options.work_folder(), options.prefix("")):
+    storage.make_folder(path.parent)
+  with contextlib.ExitStack() as stack:
+    scratch = None
+    if options.needs_scratch():
+      scratch = stack.enter_context(scratch_folder(options.scratch_dir))
+    folder = stack.enter_context(
+      opened(
+        options.work_folder(),
+        run.description(),
+        shard=shard,
+        # What shards did is not thrown away by whoever gathers it.
+        restart=options.overwrite and not options.merge_only,
+        scratch=scratch,
+      )
+    )
     try:
-      return run.work(folder)
+      report = run.work(folder)
     except BaseException:
       folder.remove_if_useless()
       raise
+  return dataclasses.replace(
+    report,
+    num_inputs=len(files),
+    input_bytes=sum(file.size for file in files),
+    seconds=time.monotonic() - start,
+  )
 
 
 def check_request(options: Options) -> list[InputFile]:
@@ -157,17 +188,28 @@ def check_request(options: Options) -> list[InputFile]:
     As `prepare_corpus`.
   """
   check_options(options)
+  check_runner(options)
   files = find_inputs(options.path, recursive=options.recursive)
+  files = without_outputs(options, files)
   check_outputs(options, files)
+  check_free(options)
+  return files
+
+
+def check_free(options: Options) -> None:
+  """Refuses to replace outputs, other than those of a run that was killed.
+
+  Raises:
+    FileExistsError: there is one.
+  """
   folder = options.work_folder()
   with contextlib.suppress(OSError):
     # Empty: the last that was left to do when a run was killed.
-    folder.rmdir()
+    storage.remove_folder(folder)
   # What an earlier run of this request published may be replaced.
   begun = WorkFolder(folder, Shard()).done() is not None
   if not options.overwrite and not begun:
     refuse_existing(options)
-  return files
 
 
 class _Run:
@@ -224,7 +266,12 @@ class _Run:
   def work(self, folder: WorkFolder) -> Report:
     """Does the units that are missing, then makes the pairs."""
     layout = dataclasses.asdict(self._layout)
-    wanted = {"request": self.description(), "layout": layout}
+    wanted = {
+      "request": self.description(),
+      "layout": layout,
+      "format": self._options.format,
+      "partition_files": self._options.keep_partition_files,
+    }
     done = folder.done() or {}
     same = {name: done.get(name) for name in wanted} == wanted
     if same and done["published"]:
@@ -234,11 +281,16 @@ class _Run:
       return Report(manifests, len(self._units), 0, len(self._units))
     if not same and not self._options.overwrite:
       refuse_existing(self._options)
-    num_done, num_reused = self._do_units(folder)
-    report = Report({}, len(self._units), num_done, num_reused)
-    if self._options.num_shards > 1:
+    num_done, num_reused, done_bytes = self._do_units(folder)
+    report = Report(
+      {}, len(self._units), num_done, num_reused, done_bytes=done_bytes
+    )
+    if self._options.is_shard():
       return report
-    folder.mark_done({**wanted, "published": False})
+    paths = self._fetch_units(folder)
+    folder.mark_done(
+      {**wanted, "published": False}, overwrite=self._options.overwrite
+    )
     manifests = publish(
       self._options,
       self._request,
@@ -246,11 +298,35 @@ class _Run:
       info=self._info,
       files=self._files,
       units=self._units,
-      folder=folder,
+      paths=paths,
+      scratch=folder.scratch,
+      # What a killed run of the same request published is made again.
+      may_replace=self._options.overwrite or bool(done),
     )
     folder.mark_done({**wanted, "published": True})
     folder.remove()
     return dataclasses.replace(report, manifests=manifests)
+
+  def _fetch_units(self, folder: WorkFolder) -> list[Path]:
+    """Local files of all units.
+
+    Raises:
+      FileExistsError: another run has made the output and removed them; on an
+        object store nothing keeps two runs apart.
+      FileNotFoundError: some are gone for another reason.
+    """
+    try:
+      return folder.fetch_units(len(self._units))
+    except FileNotFoundError:
+      present = existing(self._options)
+      if not present:
+        raise
+      folder.remove_units()
+      raise FileExistsError(
+        f"Another run of the same output has ended meanwhile, and"
+        f" {', '.join(map(str, present))} are there. There is nothing left to"
+        " do."
+      ) from None
 
   def _choose(self, chat: Chat | None) -> EncoderSpec:
     options = self._options
@@ -258,8 +334,8 @@ class _Run:
       self._tokenizer,
       sample=sample_texts(
         self._units,
-        lambda unit: good_records(
-          unit, options.json_keys, chat=chat, on_bad=lambda bad: None
+        lambda unit, on_bad: good_records(
+          unit, options.json_keys, chat=chat, on_bad=on_bad
         ),
       ),
       vocab_size=self._info.vocab_size,
@@ -274,21 +350,25 @@ class _Run:
     template = read_template(self._options.chat_template, self._tokenizer)
     return Chat(template, pickle.dumps(self._tokenizer))
 
-  def _do_units(self, folder: WorkFolder) -> tuple[int, int]:
-    """Returns how many units were done, and how many were there."""
+  def _do_units(self, folder: WorkFolder) -> tuple[int, int, int]:
+    """Returns how many units were done, how many were there, bytes done."""
     options = self._options
     mine = [
       (number, unit)
       for number, unit in enumerate(self._units)
-      if number % options.num_shards == options.shard_index
+      if not options.is_shard()
+      or number % options.num_shards == options.shard_index
     ]
     finished = folder.finished()
     todo = [(number, unit) for number, unit in mine if number not in finished]
     if options.merge_only and todo:
       raise ValueError(
-        f"{len(todo)} of {len(mine)} units are not finished in {folder.path},"
-        f" the first of them unit {todo[0][0]}. Let all shards end, then merge;"
-        " unit i is of shard i modulo num_shards."
+        describe_missing(
+          [number for number, _ in todo],
+          len(mine),
+          folder=folder,
+          num_shards=options.num_shards,
+        )
       )
     bad = 0
 
@@ -306,15 +386,13 @@ class _Run:
     with Progress(
       total, options.log_interval, done_bytes=total - left
     ) as progress:
-      engine.run_units(
+      run_units(
         todo,
         self._request,
+        options=options,
         folder=folder,
-        workers=options.workers,
         report=progress.update,
         finished=count,
-        open_encoder=lambda parallel: self._request.encoder.open(
-          parallel=parallel, tokenizer=self._tokenizer
-        ),
+        open_encoder=lambda: self._request.encoder.open(self._tokenizer),
       )
-    return len(todo), len(mine) - len(todo)
+    return len(todo), len(mine) - len(todo), left

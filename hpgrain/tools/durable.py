@@ -9,9 +9,19 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+
+_TOKEN = secrets.token_hex(4)
+# Of a hard link, where there are none.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+def process_name() -> str:
+  """A name that no other process has: containers give the same numbers."""
+  return f"{os.getpid()}-{_TOKEN}"
 
 
 def sync_folder(folder: Path) -> None:
@@ -35,16 +45,30 @@ def publish(temporary: Path, path: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
   """Writes JSON; whoever looks sees the old content, or the new, whole."""
-  temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-  try:
-    with temporary.open("w", encoding="utf-8") as file:
-      json.dump(content, file, ensure_ascii=False, indent=1)
-      file.write("\n")
-      file.flush()
-      os.fsync(file.fileno())
+  with _written(path, content) as temporary:
     publish(temporary, path)
-  finally:
-    temporary.unlink(missing_ok=True)
+
+
+def create_json(path: Path, content: Any) -> Any:
+  """Writes JSON where there is no file; the first of several that do wins.
+
+  Returns:
+    The content that is there now: this one, or what was there before.
+  """
+  while (there := read_json(path)) is None:
+    with _written(path, content) as temporary:
+      try:
+        # As a rename, but never in place of another's.
+        os.link(temporary, path)
+        sync_folder(path.parent)
+      except FileExistsError:
+        continue
+      except OSError as error:
+        if error.errno not in _NO_LINKS:
+          raise
+        publish(temporary, path)
+    return content
+  return there
 
 
 def read_json(path: Path) -> Any | None:
@@ -54,9 +78,26 @@ def read_json(path: Path) -> Any | None:
     ValueError: it is no JSON.
   """
   try:
-    return json.loads(path.read_text(encoding="utf-8"))
+    data = path.read_bytes()
   except FileNotFoundError:
     return None
+  return parse_json(data, path)
+
+
+def json_bytes(content: Any) -> bytes:
+  """JSON in UTF-8, for people to read too."""
+  text = json.dumps(content, ensure_ascii=False, indent=1)
+  return f"{text}\n".encode()
+
+
+def parse_json(data: bytes, path: PurePath) -> Any:
+  """The content of a file that was read.
+
+  Raises:
+    ValueError: it is no JSON.
+  """
+  try:
+    return json.loads(data.decode())
   except ValueError as error:
     raise ValueError(
       f"{path} is not JSON ({error}), so something else wrote it. Remove it."
@@ -86,3 +127,17 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
       return
     finally:
       os.close(fd)
+
+
+@contextlib.contextmanager
+def _written(path: Path, content: Any) -> Iterator[Path]:
+  """A temporary file with the content, flushed to the disk."""
+  temporary = path.with_name(f"{path.name}.{process_name()}.tmp")
+  try:
+    with temporary.open("wb") as file:
+      file.write(json_bytes(content))
+      file.flush()
+      os.fsync(file.fileno())
+    yield temporary
+  finally:
+    temporary.unlink(missing_ok=True)

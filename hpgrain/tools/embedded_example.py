@@ -8,7 +8,7 @@ r"""Makes a small real corpus out of what every Python installation carries.
 
 It needs no network, is the same each time on a given Python, and is made once:
 any number of processes may ask for it at the same moment, one does the work
-and the others wait. The file `prepared.json`, written last, says it is done.
+and the others wait. The file `.prepared.json`, written last, says it is done.
 
 Command to run:
 
@@ -36,7 +36,7 @@ from hpgrain.tools.example_text import (
 )
 
 _VERSION = 1
-_MARKER = "prepared.json"
+_MARKER = ".prepared.json"
 # What is being made lies here, so that a killed run leaves no half file under
 # a name that something reads.
 _PARTIAL = ".partial"

@@ -5,24 +5,30 @@ in each.
 """
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hpgrain import _kernels
 from hpgrain.sources.indexed import dtype_for_vocabulary
 from hpgrain.tools import fast_backend
+from hpgrain.tools.doubtful_texts import encode_apart
 from hpgrain.tools.reference_backend import (
   EncodeFlat,
   backend_encoder,
+  joined_rows,
   reference_encoder,
+  rows_of,
 )
+from hpgrain.tools.texts import Texts
 
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
-# Tokens of a text from which on copying it by itself pays.
-_LONG_TEXT = 200
+# Bytes from which on a text is not all for the reference if a part of it is.
+_DIVIDED_BYTES = 1 << 13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +41,8 @@ class EncoderSpec:
     tokenizer_json: a tokenizer.json; None for a tokenizer in Python.
     pickled: the tokenizer, where its call is used.
     normalizes: whether the tokenizer.json changes characters first.
+    divides_texts: whether it is known to divide a text before it joins its
+      characters to tokens.
     vocab_size: one more than the largest id.
     special_ids: ids that only a special token's own string gets.
     plain: whether special tokens in texts are encoded like other text.
@@ -46,6 +54,7 @@ class EncoderSpec:
   tokenizer_json: str | None
   pickled: bytes | None
   normalizes: bool
+  divides_texts: bool
   vocab_size: int
   special_ids: tuple[int, ...]
   plain: bool
@@ -57,15 +66,11 @@ class EncoderSpec:
     return dtype_for_vocabulary(self.vocab_size)
 
   def open(
-    self,
-    *,
-    parallel: bool = False,
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    self, tokenizer: "PreTrainedTokenizerBase | None" = None
   ) -> "Encoder":
     """Builds the encoder.
 
     Args:
-      parallel: whether a batch may use all cores.
       tokenizer: the one that was chosen for, where it is at hand: it need not
         be opened again.
     """
@@ -75,7 +80,7 @@ class EncoderSpec:
     if self.backend == "huggingface":
       return Encoder(self, reference)
     assert self.tokenizer_json is not None, "gigatoken has a tokenizer.json"
-    fast = fast_backend.fast_encoder(self.tokenizer_json, parallel=parallel)
+    fast = fast_backend.fast_encoder(self.tokenizer_json)
     return Encoder(self, guarded(self, fast, reference))
 
 
@@ -106,7 +111,9 @@ class Encoder:
     self._plain: EncodeFlat | None = None
     self._specials = np.array(spec.special_ids, np.uint32)
 
-  def encode(self, texts: Sequence[str], *, add_eod: bool = True) -> Encoded:
+  def encode(
+    self, texts: Texts | Sequence[str], *, add_eod: bool = True
+  ) -> Encoded:
     """Encodes texts.
 
     Args:
@@ -116,59 +123,57 @@ class Encoder:
     Raises:
       ValueError: an id is outside the vocabulary.
     """
-    if not texts:
+    if not isinstance(texts, Texts):
+      texts = Texts.of(texts)
+    if not len(texts):
       none = np.zeros(0, np.int64)
       return Encoded(none.astype(self.spec.dtype), none, none.astype(bool))
-    ids, lengths = self._encode_flat(texts)
-    if len(ids) and int(ids.max()) >= self.spec.vocab_size:
-      raise ValueError(
-        f"The tokenizer gave the id {ids.max()}, but its vocabulary has"
-        f" {self.spec.vocab_size} ids: it contradicts itself, and what is"
-        " written could not be read. Take another, or mend it."
-      )
-    special = _any_of_each(self._special_places(ids), lengths)
+    eod_id = self.spec.add_eod if add_eod else None
+    ids, splits = self._encode_flat(texts)
+    stored, lengths, special = self._stored(ids, splits, eod_id)
     if self.spec.plain and special.any():
-      ids, lengths = self._encode_plain(texts, ids, lengths, special)
-    if add_eod and self.spec.add_eod is not None:
-      ids, lengths = append_eod(
-        ids, lengths, self.spec.add_eod, dtype=self.spec.dtype
-      )
-    ids = _stored(ids, self.spec.dtype)
-    return Encoded(ids, lengths.astype(np.int64, copy=False), special)
+      ids, splits = self._encode_plain(texts, ids, splits, special)
+      stored, lengths, _ = self._stored(ids, splits, eod_id)
+    return Encoded(stored, lengths, special)
 
-  def _special_places(self, ids: np.ndarray) -> np.ndarray:
-    """Where the ids of special tokens are."""
-    specials = self._specials
-    if not len(specials):
-      return specials
-    # They are few, and mostly the first or the last of all ids: comparing is
-    # faster than looking each id up. Below the first, the difference wraps.
-    gaps = np.flatnonzero(np.diff(specials) > 1)
-    last = int(gaps[0]) if len(gaps) else len(specials) - 1
-    near = ids - specials[0] <= specials[last] - specials[0]
-    if len(gaps):
-      near |= ids >= specials[last + 1]
-    places = np.flatnonzero(near)
-    return places[np.isin(ids[places], specials)]
+  def _stored(
+    self, ids: np.ndarray, splits: np.ndarray, eod_id: int | None
+  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _kernels.store_ids(
+      ids,
+      splits,
+      self._specials,
+      self.spec.vocab_size,
+      -1 if eod_id is None else eod_id,
+      self.spec.dtype.itemsize,
+    )
 
   def _encode_plain(
     self,
-    texts: Sequence[str],
+    texts: Texts,
     ids: np.ndarray,
-    lengths: np.ndarray,
+    splits: np.ndarray,
     special: np.ndarray,
   ) -> tuple[np.ndarray, np.ndarray]:
     """Encodes those that hold a special token's string again."""
     if self._plain is None:
       self._plain = _reference(self.spec, plain=True)
     which = np.flatnonzero(special)
-    again, again_lengths = self._plain([texts[i] for i in which])
-    parts = np.split(ids, np.cumsum(lengths)[:-1])
-    for i, part in zip(which, np.split(again, np.cumsum(again_lengths)[:-1])):
+    parts = rows_of(ids, splits)
+    for i, part in zip(which, rows_of(*self._plain(texts.take(which)))):
       parts[i] = part
-    lengths = lengths.copy()
-    lengths[which] = again_lengths
-    return np.concatenate(parts), lengths
+    return joined_rows(parts)
+
+
+def installed_version(spec: EncoderSpec) -> tuple[str, str]:
+  """The package that would encode here, and its version: "none" without it."""
+  name = "tokenizers" if spec.pickled is None else "transformers"
+  if spec.backend == "gigatoken":
+    name = spec.backend
+  try:
+    return name, importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return name, "none"
 
 
 def append_eod(
@@ -190,32 +195,10 @@ def append_eod(
   out = np.empty(len(ids) + len(ends), dtype)
   places = ends + np.arange(len(ends))
   out[places] = eod_id
-  if len(ids) > _LONG_TEXT * len(ends):
-    # Copying text by text is faster where they are long.
-    begin = 0
-    for shift, end in enumerate(ends.tolist()):
-      out[begin + shift : end + shift] = ids[begin:end]
-      begin = end
-  else:
-    is_text = np.ones(len(out), bool)
-    is_text[places] = False
-    out[is_text] = ids
+  is_text = np.ones(len(out), bool)
+  is_text[places] = False
+  out[is_text] = ids
   return out, lengths + filled
-
-
-def _stored(ids: np.ndarray, dtype: np.dtype) -> np.ndarray:
-  """Ids in the dtype they are stored in, which holds them."""
-  if ids.dtype == np.uint32 and dtype == np.int32:
-    return ids.view(np.int32)
-  return ids.astype(dtype, copy=False)
-
-
-def _any_of_each(places: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-  """Whether one of each text's tokens is at the places; bool[texts]."""
-  found = np.zeros(len(lengths), bool)
-  if len(places):
-    found[np.searchsorted(np.cumsum(lengths), places, side="right")] = True
-  return found
 
 
 def guarded(
@@ -228,23 +211,39 @@ def guarded(
     fast: gigatoken's.
     reference: Hugging Face's.
   """
-  is_safe = fast_backend.safe_text(normalizes=spec.normalizes)
 
-  def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    safe = [is_safe(text) for text in texts]
-    if all(safe):
+  def encode(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+    safe = fast_backend.safe_texts(texts, normalizes=spec.normalizes)
+    if safe.all():
       return fast(texts)
+    long = texts.sizes() > _DIVIDED_BYTES
     parts: list[np.ndarray] = [np.empty(0)] * len(texts)
-    lengths = np.zeros(len(texts), np.int64)
-    for flag, encode_flat in ((True, fast), (False, reference)):
-      places = [i for i, is_fast in enumerate(safe) if is_fast == flag]
-      if not places:
-        continue
-      ids, counts = encode_flat([texts[i] for i in places])
-      lengths[places] = counts
-      for i, part in zip(places, np.split(ids, np.cumsum(counts)[:-1])):
-        parts[i] = part
-    return np.concatenate(parts), lengths
+    for places, encode_flat in (
+      (np.flatnonzero(safe), fast),
+      (np.flatnonzero(~safe & ~long), reference),
+    ):
+      if len(places):
+        rows = rows_of(*encode_flat(texts.take(places)))
+        for i, row in zip(places, rows):
+          parts[i] = row
+    for i in np.flatnonzero(~safe & long):
+      parts[i] = apart(texts.take([i]))
+    return joined_rows(parts)
+
+  def apart(texts: Texts) -> np.ndarray:
+    (text,) = texts.strings()
+    return encode_apart(
+      text,
+      fast_backend.doubtful_places(text, normalizes=spec.normalizes),
+      fast=lambda piece: fast(Texts.of([piece]))[0],
+      sure=lambda piece: reference(Texts.of([piece]))[0],
+      is_safe=lambda piece: bool(
+        fast_backend.safe_texts(Texts.of([piece]), normalizes=spec.normalizes)[
+          0
+        ]
+      ),
+      at_words=not spec.divides_texts,
+    )
 
   return encode
 

@@ -20,9 +20,10 @@ from typing import Any
 from hpgrain.tools.encoder_spec import Encoder
 from hpgrain.tools.inputs import Unit
 from hpgrain.tools.request import UnitRequest
-from hpgrain.tools.units import ReportProgress, prepare_unit
+from hpgrain.tools.task import Task, do_task
+from hpgrain.tools.units import ReportProgress
 from hpgrain.tools.work_folder import WorkFolder
-from hpgrain.tools.worker import Failed, Finished, Progress, Task
+from hpgrain.tools.worker import Failed, Finished, Progress
 
 # Below this, starting processes costs more than they save; the tokenizer uses
 # all cores by itself meanwhile.
@@ -60,7 +61,7 @@ def run_units(
   workers: int,
   report: ReportProgress,
   finished: Callable[[int, dict[str, Any]], None],
-  open_encoder: Callable[[bool], Encoder],
+  open_encoder: Callable[[], Encoder],
 ) -> None:
   """Prepares units, in any order.
 
@@ -72,18 +73,14 @@ def run_units(
     report: told of records, tokens and bytes that are done since.
     finished: told of each unit that is done, and its summary; may raise to
       stop.
-    open_encoder: opens `request.encoder` in this process; told whether it may
-      use all cores.
+    open_encoder: opens `request.encoder` in this process.
 
   Raises:
     ChildProcessError: a worker process died.
     ValueError: a record or a file that cannot be used.
     OSError: a file could not be read or written.
   """
-  tasks = [
-    Task(number, unit, folder.unit_path(number), folder.temporary_path(number))
-    for number, unit in units
-  ]
+  tasks = [Task(number, unit, folder) for number, unit in units]
   count = num_processes(units, workers)
   if count > 1:
     _run_in_workers(
@@ -98,15 +95,8 @@ def run_units(
   encoder = None
   for task in tasks:
     if encoder is None:
-      encoder = open_encoder(workers > 1)
-    summary = prepare_unit(
-      task.unit,
-      request,
-      encoder=encoder,
-      path=task.path,
-      temporary=task.temporary,
-      report=report,
-    )
+      encoder = open_encoder()
+    summary = do_task(task, request, encoder=encoder, report=report)
     finished(task.number, summary)
 
 

@@ -11,18 +11,30 @@ differ, a text goes to Hugging Face instead:
 
 import functools
 import importlib.metadata
+import itertools
 import json
+import mmap
 import unicodedata
-from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgrain.tools.reference_backend import EncodeFlat
+from hpgrain import _kernels
+from hpgrain.tools.reference_backend import EncodeFlat, joined_rows
+from hpgrain.tools.texts import Texts
 
 if TYPE_CHECKING:
   from transformers import PreTrainedTokenizerBase
 
+# What a process may grow by before gigatoken is made to forget.
+CACHE_BYTES = 160 << 20
+# Text after which that is looked at: it grows by seven times as much at most.
+_LOOK_BYTES = 2 << 20
+_STATM = Path("/proc/self/statm")
+# Flags of code points.
+_UNASSIGNED, _COMPOSES = 1, 2
+_BLOCK = 256
 # [0, 0x40000) and the tags and variation selectors; what lies between has
 # never been assigned, what lies behind is private use.
 _PLANES = (range(0x40000), range(0xE0000, 0xF0000))
@@ -37,31 +49,80 @@ def version() -> str | None:
     return None
 
 
-def fast_encoder(tokenizer_json: str, *, parallel: bool) -> EncodeFlat:
+def fast_encoder(tokenizer_json: str) -> EncodeFlat:
   """Builds gigatoken's encoder of a Hugging Face tokenizer.
 
   Args:
     tokenizer_json: the content of a tokenizer.json.
-    parallel: whether a batch may use all cores.
 
   Raises:
     ImportError: gigatoken is not installed.
     ValueError: it has no such tokenizer.
   """
-  backend = _load(tokenizer_json)
+  loaded = _load(tokenizer_json)
 
-  def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    layout = backend.encode_batch(list(texts), parallel=parallel).layout
-    offsets = np.asarray(layout.offsets)
-    ids = np.asarray(layout.content.data)[offsets[0] : offsets[-1]]
-    return ids, np.diff(offsets)
+  def encode(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
+    loaded.forget_if_large(len(texts.data))
+    # One call a text: its call for a batch builds tables of its own first, for
+    # half a second and 80 MB, and takes a millisecond to wrap what it returns.
+    encode_one = loaded.backend.encode
+    data = texts.data.tobytes()
+    return joined_rows(
+      [encode_one(data[i:k]) for i, k in itertools.pairwise(texts.bounds())]
+    )
 
   return encode
 
 
+class _Loaded:
+  """A tokenizer of gigatoken, whose memory stays bounded.
+
+  It remembers the ids of every word it meets, and has no way to forget: twenty
+  million different ones are a gigabyte. So it is made anew.
+  """
+
+  def __init__(self, tokenizer_json: str) -> None:
+    self._json = tokenizer_json
+    self.backend = _backend(tokenizer_json)
+    self._before = self._after = _resident_bytes()
+    self._unlooked = 0
+
+  def forget_if_large(self, num_bytes: int) -> None:
+    """Builds it again if this process has grown a lot since it was built.
+
+    Args:
+      num_bytes: of text that comes now.
+    """
+    self._unlooked += num_bytes
+    if self._unlooked < _LOOK_BYTES:
+      return
+    self._unlooked = 0
+    now = _resident_bytes()
+    # The second since not all that is given up goes back to the system.
+    if (
+      now - self._before > CACHE_BYTES and now - self._after > CACHE_BYTES // 4
+    ):
+      self.backend = None
+      self.backend = _backend(self._json)
+      self._after = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+  """Memory of this process; 0 where the system does not tell."""
+  try:
+    pages = int(_STATM.read_text().split()[1])
+  except OSError:
+    return 0
+  return pages * mmap.PAGESIZE
+
+
 @functools.lru_cache(maxsize=1)
-def _load(tokenizer_json: str) -> Any:
+def _load(tokenizer_json: str) -> _Loaded:
   # A second for a large vocabulary, and who tried it uses it next.
+  return _Loaded(tokenizer_json)
+
+
+def _backend(tokenizer_json: str) -> Any:
   import gigatoken
 
   try:
@@ -80,18 +141,31 @@ def normalizes(tokenizer: "PreTrainedTokenizerBase") -> bool:
   )
 
 
-def safe_text(*, normalizes: bool) -> Callable[[str], bool]:
-  """A function that says whether a text may go to gigatoken at all."""
+def safe_texts(texts: Texts, *, normalizes: bool) -> np.ndarray:
+  """bool[texts]: whether a text may go to gigatoken at all.
 
-  def is_safe(text: str) -> bool:
-    if text.isascii():
-      return True
-    if normalizes and not unicodedata.is_normalized("NFC", text):
-      return False
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return not _unassigned()[points].any()
+  Args:
+    texts: the batch.
+    normalizes: whether the tokenizer changes characters first (NFC).
+  """
+  flags = _kernels.text_flags(texts.data, texts.splits, _flags())
+  safe = flags & _UNASSIGNED == 0
+  if normalizes:
+    for place in np.flatnonzero(safe & (flags & _COMPOSES != 0)):
+      text = texts.bytes_of(place).decode()
+      safe[place] = unicodedata.is_normalized("NFC", text)
+  return safe
 
-  return is_safe
+
+def doubtful_places(text: str, *, normalizes: bool) -> np.ndarray:
+  """int64[characters]: places in a text of those that make it unsafe.
+
+  And of others that may: of characters that compose, which ones make a text
+  another than its normal form is not looked at.
+  """
+  points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+  wanted = _UNASSIGNED | (_COMPOSES if normalizes else 0)
+  return np.flatnonzero(_flags()[points] & wanted)
 
 
 def _changes(normalizer: dict[str, Any]) -> bool:
@@ -101,13 +175,46 @@ def _changes(normalizer: dict[str, Any]) -> bool:
 
 
 @functools.cache
-def _unassigned() -> np.ndarray:
-  """bool[0x110000]: code points without a character, to this Python."""
-  table = np.ones(_NUM_CODE_POINTS, bool)
-  category = unicodedata.category
+def _flags() -> np.ndarray:
+  """uint8[0x110000]: what there is to know of each code point.
+
+  Unassigned is one without a character, to this Python. A text without a
+  character that composes is normalized: none of its own is changed by NFC, is
+  put in another place, or joins one before it.
+  """
+  flags = np.full(_NUM_CODE_POINTS, _UNASSIGNED, np.uint8)
   for plane in _PLANES:
-    table[plane.start : plane.stop] = [
-      category(chr(point)) == "Cn" for point in plane
-    ]
-  table[_PLANES[-1].stop :] = False
-  return table
+    for first in range(plane.start, plane.stop, _BLOCK):
+      flags[first : first + _BLOCK] = _flags_of(range(first, first + _BLOCK))
+  flags[_PLANES[-1].stop :] = 0
+  flags[list(_second_of_pairs())] |= _COMPOSES
+  return flags
+
+
+def _flags_of(points: range) -> list[int] | int:
+  block = "".join(map(chr, points))
+  # Whole blocks of signs or syllables are quickly seen to be without any.
+  if block.isprintable() and not any(map(unicodedata.combining, block)):
+    if unicodedata.is_normalized("NFC", block):
+      return 0
+  return [
+    _UNASSIGNED * (unicodedata.category(c) == "Cn")
+    + _COMPOSES
+    * (unicodedata.combining(c) > 0 or not unicodedata.is_normalized("NFC", c))
+    for c in block
+  ]
+
+
+def _second_of_pairs() -> set[int]:
+  """Code points that join the one before them into another."""
+  # Vowels and final consonants of Hangul join by arithmetic.
+  second = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
+  for plane in _PLANES:
+    for first in range(plane.start, plane.stop, _BLOCK):
+      block = "".join(map(chr, range(first, first + _BLOCK)))
+      if unicodedata.is_normalized("NFD", block):
+        continue
+      for parts in map(str.split, map(unicodedata.decomposition, block)):
+        if len(parts) == 2 and not parts[0].startswith("<"):
+          second.add(int(parts[1], 16))
+  return second

@@ -8,12 +8,16 @@ Readers of other formats go beside those of `readers/`, with a line here. The
 files are only read; one that changes meanwhile is refused.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from hpgrain import object_store
 from hpgrain.tools.readers.array_records import (
   array_record_units,
   read_array_records,
 )
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.columns import (
   arrow_units,
   parquet_units,
@@ -23,12 +27,14 @@ from hpgrain.tools.readers.columns import (
 from hpgrain.tools.readers.csv_rows import read_csv
 from hpgrain.tools.readers.files import (
   check_compression,
+  is_remote,
   open_stored,
   reading,
 )
 from hpgrain.tools.readers.json_arrays import is_array, read_json_array
 from hpgrain.tools.readers.lines import (
   count_lines_before,
+  read_json_batches,
   read_json_lines,
   read_text_lines,
 )
@@ -37,7 +43,7 @@ from hpgrain.tools.readers.long_text import LongText
 from hpgrain.tools.readers.records import (
   BadRecord,
   BadRecordError,
-  BadTextError,
+  Batch,
   ConversationKey,
   InputFile,
   Record,
@@ -50,6 +56,7 @@ __all__ = [
   "BadRecord",
   "BadRecordError",
   "BadTextError",
+  "Batch",
   "ConversationKey",
   "InputFile",
   "LongText",
@@ -57,6 +64,7 @@ __all__ = [
   "Unit",
   "describe",
   "find_inputs",
+  "read_batches",
   "read_unit",
   "record_number",
   "units",
@@ -64,12 +72,16 @@ __all__ = [
 
 UNIT_BYTES = 8 << 20
 
-_JSON_READERS = {"json_lines": read_json_lines, "json_array": read_json_array}
+# Those that can leave a long text where it is.
+_LONG_READERS: dict[str, Callable[..., Iterator[Record]]] = {
+  "json_lines": read_json_lines,
+  "json_array": read_json_array,
+  "text": read_text_lines,
+}
 _READERS: dict[
   str, Callable[[Unit, Sequence[str], Report], Iterator[Record]]
 ] = {
-  **_JSON_READERS,
-  "text": read_text_lines,
+  **_LONG_READERS,
   "csv": read_csv,
   "parquet": read_parquet,
   "arrow": read_arrow,
@@ -107,7 +119,13 @@ def units(
       f"unit_bytes must be positive, got {unit_bytes}. The usual is"
       f" {UNIT_BYTES}."
     )
-  return [unit for file in files for unit in _file_units(file, unit_bytes)]
+  cut = functools.partial(_file_units, unit_bytes=unit_bytes)
+  if any(is_remote(file.path) for file in files):
+    # Looking at each takes a while.
+    groups = object_store.in_parallel(cut, files)
+  else:
+    groups = map(cut, files)
+  return [unit for group in groups for unit in group]
 
 
 def read_unit(
@@ -116,6 +134,7 @@ def read_unit(
   on_bad: Callable[[BadRecord], None] | None = None,
   *,
   long_texts: bool = False,
+  scratch: Path | None = None,
 ) -> Iterator[Record]:
   """Yields the records of a unit, in the file's order.
 
@@ -126,9 +145,12 @@ def read_unit(
     keys: the keys (or columns) that hold the texts; a record must have all.
     on_bad: called with each record that cannot be used, which is then
       skipped; it may raise to stop. None: such a record is an error.
-    long_texts: give texts of more than a megabyte in JSON objects of more than
-      16 as `LongText`s, whose pieces are to be read before the next record is
-      asked for. A string may take four times the bytes it was read from.
+    long_texts: give texts of more than a megabyte, in JSON objects and lines
+      of more than `long_bytes.LONG_BYTES`, as `LongText`s, whose pieces are to
+      be read before the next record is asked for. Such records take no memory
+      then. A string may take four times the bytes it was read from.
+    scratch: a folder for long records of files that are compressed or on a
+      store; None takes the system's.
 
   Raises:
     BadRecordError: a ValueError: a record that cannot be used, without
@@ -137,11 +159,42 @@ def read_unit(
     FileNotFoundError: the file is gone.
     ValueError: it changed, is broken, or has no such column.
   """
+  read = _READERS[unit.kind]
+  if unit.kind in _LONG_READERS:
+    read = functools.partial(
+      _LONG_READERS[unit.kind], long_texts=long_texts, scratch=scratch
+    )
+  return read(unit, _checked(keys), _report(unit, on_bad))
+
+
+def read_batches(
+  unit: Unit,
+  keys: Sequence[str],
+  on_bad: Callable[[BadRecord], None] | None = None,
+  *,
+  scratch: Path | None = None,
+) -> Iterator[Batch | Record]:
+  """Yields the records of a unit of JSON Lines, many at a time.
+
+  A record with a line of more than `long_bytes.LONG_BYTES` comes by itself. No
+  string is made of a text, which makes this several times faster than
+  `read_unit`; arguments and errors are those of `read_unit` with `long_texts`.
+  """
+  assert unit.kind == "json_lines", "other units have one way to be read"
+  return read_json_batches(
+    unit, _checked(keys), _report(unit, on_bad), scratch=scratch
+  )
+
+
+def _checked(keys: Sequence[str]) -> tuple[str, ...]:
   if isinstance(keys, str) or not keys or len(set(keys)) != len(keys):
     raise ValueError(
       f"keys must be a sequence of one or more different keys, got {keys!r}."
     )
+  return tuple(keys)
 
+
+def _report(unit: Unit, on_bad: Callable[[BadRecord], None] | None) -> Report:
   def report(index: int, offset: int | None, reason: str) -> None:
     bad = BadRecord(unit.file.path, index, offset, reason)
     if on_bad is None:
@@ -149,10 +202,7 @@ def read_unit(
       raise BadRecordError(describe(unit, bad)) from None
     on_bad(bad)
 
-  if long_texts and unit.kind in _JSON_READERS:
-    read = _JSON_READERS[unit.kind]
-    return read(unit, tuple(keys), report, long_texts=True)
-  return _READERS[unit.kind](unit, tuple(keys), report)
+  return report
 
 
 def describe(unit: Unit, bad: BadRecord) -> str:
@@ -188,7 +238,7 @@ def _file_units(file: InputFile, unit_bytes: int) -> list[Unit]:
     return _UNITS[file.format](file, unit_bytes)
   if file.size == 0:
     return []
-  with reading(file), open_stored(file.path) as stored:
+  with reading(file), open_stored(file.path, size=file.size) as stored:
     check_compression(file, stored)
   kind = file.format
   if kind == "json":

@@ -1,13 +1,14 @@
-"""Counts of the units and of the pair in, the pair's manifest out."""
+"""Counts of the units and of the corpus in, the corpus' manifest out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpgrain.manifest import (
   BadInput,
+  DatasetSource,
   InputFile,
   Manifest,
-  pair_bytes,
+  storage_fields,
   tool_name,
 )
 from hpgrain.tokenizer import TokenizerInfo
@@ -28,8 +29,10 @@ class Summaries:
     num_records: good records.
     num_bad: bad ones.
     bad: the first of them.
+    refused: for each unit, the numbers of bad records that can be read.
     empty: for each key, records without a token.
     special: for each key, records that spell out a special token.
+    tokens: for each key, of all units.
   """
 
   def __init__(
@@ -38,12 +41,17 @@ class Summaries:
     """Reads the summary of each unit's file."""
     self.num_records = self.num_bad = 0
     self.bad: list[BadInput] = []
+    self.refused: list[frozenset[int]] = []
     self.empty = [0] * num_keys
     self.special = [0] * num_keys
+    self.tokens = [0] * num_keys
     path, before = "", 0
     for unit_path, unit in zip(paths, units):
       with UnitReader(unit_path) as reader:
         summary = reader.summary
+        for key in range(num_keys):
+          self.tokens[key] += reader.num_tokens(key)
+      self.refused.append(frozenset(summary["refused"]))
       if unit.file.path != path:
         path, before = unit.file.path, 0
       for bad in summary["bad"][: _LISTED - len(self.bad)]:
@@ -75,8 +83,9 @@ class Summaries:
 
 
 def make_manifest(
-  prefix: Path,
+  name: Path,
   *,
+  digests: Mapping[str, str],
   place: int,
   request: UnitRequest,
   layout: Layout,
@@ -84,20 +93,22 @@ def make_manifest(
   files: Sequence[inputs.InputFile],
   summaries: Summaries,
   counts: Counts,
+  dataset: DatasetSource | None = None,
 ) -> Manifest:
-  """Describes a pair that is there.
+  """Describes a corpus that is there.
 
   Args:
-    prefix: of the pair.
+    name: of the corpus: a pair's prefix, or an ArrayRecord's path.
+    digests: of its files.
     place: of its key.
     request: what its units were made by.
     layout: what was made of them.
     info: its tokenizer.
     files: the input.
     summaries: of the units.
-    counts: of the pair.
+    counts: of the corpus.
+    dataset: where the input comes from.
   """
-  bin_bytes, idx_bytes = pair_bytes(prefix)
   special = "plain" if request.encoder.plain else "as_is"
   packed = layout.pack_to_seq_len is not None
   return Manifest(
@@ -110,10 +121,9 @@ def make_manifest(
     sequences=counts.sequences,
     tokens=counts.tokens,
     dropped_tokens=counts.dropped_tokens,
+    dropped_documents=counts.dropped_documents,
     empty_documents=summaries.empty[place],
     inputs=tuple(InputFile(path=file.path, bytes=file.size) for file in files),
-    bin_bytes=bin_bytes,
-    idx_bytes=idx_bytes,
     json_key=request.keys[place],
     records=summaries.num_records,
     special_token_documents=summaries.special[place],
@@ -130,4 +140,6 @@ def make_manifest(
     shuffle_seed=layout.shuffle_seed,
     sentences=request.sentences and request.sentences.lang,
     chat_template=request.chat and request.chat.digest,
+    dataset=dataset,
+    **storage_fields(name, digests),
   )

@@ -1,4 +1,4 @@
-"""Finished units in, the final pairs out: one writer, in one pass or a few.
+"""Finished units in, the final pairs out: one writer, in one pass or two.
 
   units      |0 1 2|3 4|5 6 7 8|        records in the input's order
   order      permuted, if shuffled
@@ -6,16 +6,20 @@
   documents  as they are, or packed into records partition by partition
   pair       partition 0, then partition 1, ...
 
-Nothing is kept in memory but a block of records and a block of tokens.
+Nothing is kept in memory but a block of records, and a block of tokens, a wave
+of dealt records or a record that is being packed.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from hpgrain.sources.array_record import ArrayRecordWriter
 from hpgrain.sources.indexed import IndexedWriter
+from hpgrain.tools.dealing import Dealer
 from hpgrain.tools.packing import Packer, pack
 from hpgrain.tools.request import Layout
 from hpgrain.tools.shuffle import record_order
@@ -23,6 +27,9 @@ from hpgrain.tools.unit_records import Documents, UnitRecords
 
 # Records of a partition that are looked at together.
 _BLOCK_RECORDS = 1 << 16
+# Dealt partitions for which the units are read once each: what lies between a
+# partition's records is read too. For more, the records are dealt to a file.
+_MAX_PASSES = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +41,14 @@ class Counts:
     sequences: sequences of the pair.
     tokens: tokens of the pair.
     dropped_tokens: tokens of tails that are not in it.
+    dropped_documents: those tails, each less than a record.
   """
 
   documents: int
   sequences: int
   tokens: int
   dropped_tokens: int
+  dropped_documents: int = 0
 
 
 def merge(
@@ -47,8 +56,8 @@ def merge(
   *,
   key: int,
   layout: Layout,
-  writer: IndexedWriter,
-  report: Callable[[int], None] = lambda tokens: None,
+  writer: IndexedWriter | ArrayRecordWriter,
+  report: Callable[[int, int], None] = lambda documents, tokens: None,
 ) -> Counts:
   """Writes the documents of one key into a pair.
 
@@ -57,7 +66,7 @@ def merge(
     key: the key's place.
     layout: partitions, packing and order.
     writer: of the pair; neither finalized nor discarded here.
-    report: told of tokens that were written since.
+    report: told of documents and tokens that were written since.
 
   Raises:
     ValueError: a unit's file is damaged.
@@ -65,12 +74,9 @@ def merge(
   """
   output = _Output(writer, layout, report)
   with UnitRecords(paths, key=key) as records:
-    order = record_order(len(records), seed=layout.shuffle_seed)
-    for places in partitions(len(records), layout):
-      for first in range(0, len(places), _BLOCK_RECORDS):
-        block = places[first : first + _BLOCK_RECORDS]
-        for documents in records.read(block if order is None else order(block)):
-          output.add(documents)
+    for documents in _partitions_of(records, layout, paths):
+      for some in documents:
+        output.add(some)
       output.end_partition()
   output.end()
   return output.counts()
@@ -87,11 +93,42 @@ def partitions(num_records: int, layout: Layout) -> Iterator[range]:
       yield range(p, num_records, count)
 
 
+def _partitions_of(
+  records: UnitRecords, layout: Layout, paths: Sequence[Path]
+) -> Iterator[Iterator[Documents]]:
+  """The documents of each partition, to be gone through one by one."""
+  order = record_order(len(records), seed=layout.shuffle_seed)
+  # Of shuffled records each is read alone, so any partitions are one pass.
+  if (
+    layout.partitions > _MAX_PASSES
+    and not layout.keep_sequential_samples
+    and order is None
+    and len(records)
+  ):
+    with Dealer(
+      records, partitions=layout.partitions, folder=paths[0].parent
+    ) as dealer:
+      for partition in range(layout.partitions):
+        yield dealer.read(partition)
+    return
+  for places in partitions(len(records), layout):
+    blocks = (
+      places[first : first + _BLOCK_RECORDS]
+      for first in range(0, len(places), _BLOCK_RECORDS)
+    )
+    yield itertools.chain.from_iterable(
+      records.read(block if order is None else order(block)) for block in blocks
+    )
+
+
 class _Output:
   """Writes documents whole, or laid end to end and cut into records."""
 
   def __init__(
-    self, writer: IndexedWriter, layout: Layout, report: Callable[[int], None]
+    self,
+    writer: IndexedWriter | ArrayRecordWriter,
+    layout: Layout,
+    report: Callable[[int, int], None],
   ) -> None:
     self._writer = writer
     self._carry = layout.carry_tails
@@ -121,6 +158,8 @@ class _Output:
         np.full(count, self._length, np.int64),
         np.ones(count, np.int64),
       )
+      # A record may be large, and the next one is being filled.
+      del records
 
   def end_partition(self) -> None:
     if self._packer is not None and not self._carry:
@@ -132,8 +171,14 @@ class _Output:
       self._packer.drop_tail()
 
   def counts(self) -> Counts:
-    dropped = self._packer.num_dropped if self._packer else 0
-    return Counts(self._documents, self._sequences, self._tokens, dropped)
+    counts = Counts(self._documents, self._sequences, self._tokens, 0)
+    if self._packer is None:
+      return counts
+    return dataclasses.replace(
+      counts,
+      dropped_tokens=self._packer.num_dropped,
+      dropped_documents=self._packer.num_tails,
+    )
 
   def _write(
     self,
@@ -146,4 +191,4 @@ class _Output:
     self._documents += len(counts)
     self._sequences += len(lengths)
     self._tokens += num_tokens
-    self._report(num_tokens)
+    self._report(len(counts), num_tokens)

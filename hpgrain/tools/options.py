@@ -1,15 +1,22 @@
 """What a preparation is asked for, and the checks that need no file."""
 
 import dataclasses
+import hashlib
 import os
-from pathlib import Path
+from pathlib import PurePath
 
-from hpgrain.manifest import manifest_path
+from hpgrain.manifest import DatasetSource, corpus_files, manifest_path
+from hpgrain.sources.array_record_format import array_record_path
+from hpgrain.tools import storage
 from hpgrain.tools.encoders import BACKENDS, SPECIAL_TOKENS_IN_TEXT
 from hpgrain.tools.inputs import UNIT_BYTES, InputFile
 
 ON_BAD_RECORD = ("error", "skip")
 PACK_TAIL = ("drop", "carry")
+FORMATS = ("indexed", "arrayrecord")
+RUNNERS = ("local", "beam", "ray")
+# Bytes of keys in a file's name; the prefix and more are in it, too.
+_LONG_NAME = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +24,10 @@ class Options:
   """A preparation, as the command line gives it.
 
   Attributes:
-    path: a file, a folder or a pattern; the files are only read.
-    output_prefix: path and beginning of the name of what is written; missing
-      folders are made.
+    path: a file, a folder or a pattern, or a URL of such; the files are only
+      read.
+    output_prefix: path or URL and beginning of the name of what is written;
+      missing folders are made.
     json_keys: the keys that hold the texts, each of which gives a pair
       `{output_prefix}_{key}_document`.
     append_eod: end each non-empty document with EOS (SEP if it has none).
@@ -33,6 +41,8 @@ class Options:
     keep_partition_files: write each partition's records as JSON Lines too, to
       `{output_prefix}_partition_{p}.jsonl`.
     shuffle: seed of an order to put the records in first; None keeps theirs.
+    format: "indexed" writes `.bin/.idx` pairs, "arrayrecord" writes each key's
+      documents to `{output_prefix}_{key}_document.array_record`.
     on_bad_record: "error", or "skip" the records that cannot be used.
     max_bad_records: more of them than this are an error all the same.
     tokenizer_backend: "auto", "huggingface" or "gigatoken".
@@ -49,12 +59,23 @@ class Options:
     overwrite: replace an output that is there, and start over where another
       request left unfinished work. The old pair stays until the new is whole.
     work_dir: folder for unfinished work; None takes the output's.
+    scratch_dir: local folder for what is on its way to or from an object
+      store; None takes the system's folder for temporary files.
+    runner: what does the units: "local" processes, an Apache "beam" pipeline,
+      or "ray" tasks.
+    beam_options: pipeline options, such as "--runner=DataflowRunner"; none run
+      it on this machine.
+    ray_address: of a cluster; None takes that of RAY_ADDRESS, or starts one on
+      this machine.
     shard_index: the part of the units to do here.
     num_shards: parts; with several, `merge_only` comes after the last.
-    merge_only: make the pairs of the units that shards have done.
+    merge_only: make the pairs of the units that shards have done; of all of
+      them, whatever `shard_index` is.
     log_interval: documents between progress lines on stderr (0: none); on a
       terminal a bar is shown instead.
     unit_bytes: about how much of the input a unit of work has.
+    dataset: where the input comes from, for the manifest; None where it is
+      nobody else's.
   """
 
   path: str | os.PathLike[str]
@@ -68,6 +89,7 @@ class Options:
   pack_tail: str = "drop"
   keep_partition_files: bool = False
   shuffle: int | None = None
+  format: str = "indexed"
   on_bad_record: str = "error"
   max_bad_records: int = 1000
   tokenizer_backend: str = "auto"
@@ -79,42 +101,68 @@ class Options:
   recursive: bool = False
   overwrite: bool = False
   work_dir: str | os.PathLike[str] | None = None
+  scratch_dir: str | os.PathLike[str] | None = None
+  runner: str = "local"
+  beam_options: tuple[str, ...] = ()
+  ray_address: str | None = None
   shard_index: int = 0
   num_shards: int = 1
   merge_only: bool = False
   log_interval: int = 1000
   unit_bytes: int = UNIT_BYTES
+  dataset: DatasetSource | None = None
 
-  def prefix(self, key: str) -> Path:
+  def prefix(self, key: str) -> PurePath:
     """The prefix of the pair of a key."""
-    return Path(f"{os.fspath(self.output_prefix)}_{key}_document")
+    return storage.as_path(f"{os.fspath(self.output_prefix)}_{key}_document")
 
-  def outputs(self) -> list[Path]:
+  def corpus(self, key: str) -> PurePath:
+    """The name of the corpus of a key: a prefix, or an ArrayRecord's path."""
+    prefix = self.prefix(key)
+    if self.format == "indexed":
+      return prefix
+    return storage.as_path(array_record_path(prefix))
+
+  def outputs(self) -> list[PurePath]:
     """All files that are written under final names."""
     return [
       path
-      for prefix in map(self.prefix, self.json_keys)
-      for path in (
-        Path(f"{prefix}.bin"),
-        Path(f"{prefix}.idx"),
-        manifest_path(prefix),
-      )
+      for name in map(self.corpus, self.json_keys)
+      for path in (*corpus_files(name).values(), manifest_path(name))
     ] + self.partition_files()
 
-  def partition_files(self) -> list[Path]:
+  def partition_files(self) -> list[PurePath]:
     """The JSON Lines files of the partitions; none unless asked for."""
     if not self.keep_partition_files:
       return []
     prefix = os.fspath(self.output_prefix)
     return [
-      Path(f"{prefix}_partition_{p}.jsonl") for p in range(self.partitions)
+      storage.as_path(f"{prefix}_partition_{p}.jsonl")
+      for p in range(self.partitions)
     ]
 
-  def work_folder(self) -> Path:
+  def work_folder(self) -> PurePath:
     """The folder of unfinished work."""
-    prefix = self.prefix("_".join(self.json_keys))
-    folder = prefix.parent if self.work_dir is None else Path(self.work_dir)
+    keys = "_".join(self.json_keys)
+    if len(keys.encode()) > _LONG_NAME:
+      # A file's name has 255 bytes at most.
+      digest = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
+      keys = f"{len(self.json_keys)}_keys_{digest}"
+    prefix = self.prefix(keys)
+    folder = prefix.parent
+    if self.work_dir is not None:
+      folder = storage.as_path(self.work_dir)
     return folder / f"{prefix.name}.parts"
+
+  def is_shard(self) -> bool:
+    """Whether only a part of the units is done, and no pair is made."""
+    return self.num_shards > 1 and not self.merge_only
+
+  def needs_scratch(self) -> bool:
+    """Whether something is written to an object store."""
+    return storage.is_url(self.output_prefix) or storage.is_url(
+      self.work_folder()
+    )
 
 
 def check_options(options: Options) -> None:
@@ -154,6 +202,8 @@ def check_options(options: Options) -> None:
     ("pack_tail", PACK_TAIL),
     ("tokenizer_backend", BACKENDS),
     ("special_tokens_in_text", SPECIAL_TOKENS_IN_TEXT),
+    ("runner", RUNNERS),
+    ("format", FORMATS),
   ):
     if getattr(options, name) not in allowed:
       raise ValueError(
@@ -170,35 +220,61 @@ def check_outputs(options: Options, files: list[InputFile]) -> None:
   Raises:
     ValueError: an output is one of the inputs.
   """
-  present = [path for path in options.outputs() if path.exists()]
-  inputs = {
-    (status.st_dev, status.st_ino): file.path
-    for file in files
-    if "://" not in file.path
-    for status in [Path(file.path).stat()]
-  }
-  for path in present:
-    status = path.stat()
-    if (status.st_dev, status.st_ino) in inputs:
+  inputs = {storage.identity(file.path): file.path for file in files}
+  for path in existing(options):
+    written_over = inputs.get(storage.identity(path))
+    if written_over is not None:
       raise ValueError(
-        f"The output {path} would overwrite the input"
-        f" {inputs[status.st_dev, status.st_ino]}. Give another output prefix."
+        f"The output {path} would overwrite the input {written_over}. Give"
+        " another output prefix."
       )
 
 
-def refuse_existing(options: Options) -> None:
+def refuse_existing(options: Options, key: str | None = None) -> None:
   """Refuses to write over an output.
+
+  Args:
+    options: what is written.
+    key: of the corpus to look at alone; None looks at all outputs.
 
   Raises:
     FileExistsError: there is one.
   """
-  present = [path for path in options.outputs() if path.exists()]
-  if present:
-    raise FileExistsError(
-      f"The output exists: {', '.join(map(str, present))}. Give another output"
-      " prefix, remove these files, or allow it with --overwrite"
-      " (overwrite=True)."
-    )
+  present = existing(options)
+  if key is not None:
+    corpus = options.corpus(key)
+    own = {*corpus_files(corpus).values(), manifest_path(corpus)}
+    present = [path for path in present if path in own]
+  if not present:
+    return
+  shard = ""
+  if options.is_shard():
+    shard = " If the shards were merged meanwhile, nothing is left to do here."
+  raise FileExistsError(
+    f"The output exists: {', '.join(map(str, present))}. Give another output"
+    " prefix, remove these files, or allow it with --overwrite"
+    f" (overwrite=True).{shard}"
+  )
+
+
+def without_outputs(
+  options: Options, files: list[InputFile]
+) -> list[InputFile]:
+  """Leaves out what the same command wrote into the folder that it reads.
+
+  A file that is named by itself is kept, to be refused.
+  """
+  if len(files) < 2:
+    return files
+  own = {storage.identity(path) for path in existing(options)}
+  if not own:
+    return files
+  return [file for file in files if storage.identity(file.path) not in own]
+
+
+def existing(options: Options) -> list[PurePath]:
+  """The outputs that are there."""
+  return [path for path in options.outputs() if storage.exists(path)]
 
 
 def _check_names(options: Options) -> None:
@@ -208,10 +284,10 @@ def _check_names(options: Options) -> None:
       f"json_keys must be one or more different keys, got {keys!r}."
     )
   for key in keys:
-    if not key or "/" in key or "\0" in key:
+    if not key or "/" in key or "\0" in key or not _is_text(key):
       raise ValueError(
         f"The JSON key {key!r} cannot be part of the output's name. Give a key"
-        " that is not empty and has no '/'."
+        " that is not empty, is UTF-8 text and has no '/'."
       )
   name = os.fspath(options.output_prefix)
   if not name or name.endswith("/"):
@@ -219,14 +295,33 @@ def _check_names(options: Options) -> None:
       f"output_prefix must end with the beginning of a file name, got"
       f" {name!r}. 'data/train' writes data/train_{keys[0]}_document.bin."
     )
+  if options.scratch_dir is not None and storage.is_url(options.scratch_dir):
+    raise ValueError(
+      f"scratch_dir must be a local folder, got {options.scratch_dir}."
+    )
+  # Not every URL can be written to.
+  options.outputs()
+  options.work_folder()
+
+
+def _is_text(key: str) -> bool:
+  try:
+    key.encode()
+  except UnicodeEncodeError:
+    return False
+  return True
 
 
 def _check_together(options: Options) -> None:
-  if options.merge_only and options.num_shards > 1:
-    raise ValueError(
-      "merge_only makes the pairs of all shards; give it without shard_index"
-      " and num_shards."
-    )
+  for name, runner, flag in (
+    ("beam_options", "beam", "what follows -- on the command line"),
+    ("ray_address", "ray", "--ray-address"),
+  ):
+    if getattr(options, name) and options.runner != runner:
+      raise ValueError(
+        f"{name} ({flag}) is for --runner={runner}, got --runner"
+        f"={options.runner}."
+      )
   if options.chat_template is not None:
     if options.special_tokens_in_text != "as_is":
       raise ValueError(

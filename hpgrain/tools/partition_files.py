@@ -8,8 +8,9 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
-from hpgrain.tools.durable import publish
+from hpgrain.tools import storage
 from hpgrain.tools.inputs import Unit, read_unit
 from hpgrain.tools.manifests import Summaries
 from hpgrain.tools.merge import partitions
@@ -22,10 +23,18 @@ def write_partition_files(
   units: Sequence[Unit],
   summaries: Summaries,
   layout: Layout,
+  scratch: Path | None = None,
 ) -> None:
   """Writes `options.partition_files()`, each whole or not at all.
 
   Every line is an object of the keys that were asked for and their texts.
+
+  Args:
+    options: what was asked for.
+    units: all units of the input.
+    summaries: of their files.
+    layout: which record goes where.
+    scratch: a local folder for what goes to an object store.
 
   Raises:
     ValueError: the input changed.
@@ -36,7 +45,9 @@ def write_partition_files(
     return
   places = list(partitions(summaries.num_records, layout))
   # One run at a time works here, so what a killed one left is written over.
-  temporary = [path.with_name(f"{path.name}.tmp") for path in paths]
+  folder = scratch if storage.is_url(paths[0]) else Path(paths[0]).parent
+  assert folder is not None, "a store needs a scratch folder"
+  temporary = [folder / f"{path.name}.tmp" for path in paths]
   try:
     with contextlib.ExitStack() as stack:
       files = [
@@ -44,8 +55,10 @@ def write_partition_files(
         for path in temporary
       ]
       number = 0
-      for unit in units:
+      for unit, refused in zip(units, summaries.refused):
         for record in read_unit(unit, options.json_keys, lambda bad: None):
+          if record.index in refused:
+            continue
           # One of them has it.
           owner = next(p for p, some in enumerate(places) if number in some)
           content = dict(zip(options.json_keys, record.texts))
@@ -56,7 +69,7 @@ def write_partition_files(
         file.flush()
         os.fsync(file.fileno())
     for written, path in zip(temporary, paths):
-      publish(written, path)
+      storage.publish(written, path)
   finally:
     for path in temporary:
       path.unlink(missing_ok=True)

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from hpgrain.tools.encoders import BACKENDS, SPECIAL_TOKENS_IN_TEXT
-from hpgrain.tools.options import ON_BAD_RECORD, PACK_TAIL, Options
+from hpgrain.tools.engine_flags import EPILOG, add_engine_flags, parse_flags
+from hpgrain.tools.options import (
+  FORMATS,
+  ON_BAD_RECORD,
+  PACK_TAIL,
+  Options,
+)
 
 
 def add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +29,8 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
     "--output-prefix",
     required=True,
     metavar="PREFIX",
-    help="path and beginning of the name of what is written; missing folders"
-    " are made",
+    help="path or URL (s3://, gs://) and beginning of the name of what is"
+    " written; missing folders are made",
   )
 
 
@@ -137,6 +143,13 @@ def add_our_flags(parser: argparse.ArgumentParser) -> None:
     " (default: the input's order)",
   )
   group.add_argument(
+    "--format",
+    choices=FORMATS,
+    default="indexed",
+    help="what to write: PREFIX_KEY_document.bin and .idx, which training"
+    " reads, or PREFIX_KEY_document.array_record (default: indexed)",
+  )
+  group.add_argument(
     "--pack-tail",
     choices=PACK_TAIL,
     default="drop",
@@ -162,34 +175,16 @@ def add_our_flags(parser: argparse.ArgumentParser) -> None:
   group.add_argument(
     "--work-dir",
     metavar="DIR",
-    help="where unfinished work lies (default: beside the output)",
+    help="where unfinished work lies, a folder or a URL (default: beside the"
+    " output)",
   )
   group.add_argument(
-    "--runner",
-    choices=["local"],
-    default="local",
-    help="what runs the work: processes on this machine (default: local)",
+    "--scratch-dir",
+    metavar="DIR",
+    help="local folder for what is on its way to or from an object store; it"
+    " takes about twice the output (default: the system's for temporary files)",
   )
-  group.add_argument(
-    "--shard-index",
-    type=int,
-    default=0,
-    metavar="I",
-    help="which part of the work to do, from 0, of --num-shards",
-  )
-  group.add_argument(
-    "--num-shards",
-    type=int,
-    default=1,
-    metavar="N",
-    help="how many runs share the work, on one file system; when all have"
-    " ended, one with --merge-only makes the pairs (default: 1)",
-  )
-  group.add_argument(
-    "--merge-only",
-    action="store_true",
-    help="make the pairs from the work that shards have done",
-  )
+  add_engine_flags(group)
 
 
 def flow_options(flags: argparse.Namespace) -> dict[str, Any]:
@@ -206,10 +201,15 @@ def flow_options(flags: argparse.Namespace) -> dict[str, Any]:
     "on_bad_record",
     "max_bad_records",
     "shuffle",
+    "format",
     "pack_tail",
     "tokenizer_backend",
     "special_tokens_in_text",
     "work_dir",
+    "scratch_dir",
+    "runner",
+    "beam_options",
+    "ray_address",
     "shard_index",
     "num_shards",
     "merge_only",
@@ -247,6 +247,7 @@ def _boolean(text: str) -> bool:
 
 
 __all__ = [
+  "EPILOG",
   "Options",
   "add_boolean",
   "add_flow_flags",
@@ -255,4 +256,5 @@ __all__ = [
   "add_tokenizer_flags",
   "flow_options",
   "local_name",
+  "parse_flags",
 ]

@@ -1,9 +1,10 @@
 """Finished units in, pairs and manifests under their final names out."""
 
+import contextlib
 import os
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
 
 from hpgrain.manifest import (
   Manifest,
@@ -11,15 +12,19 @@ from hpgrain.manifest import (
   read_manifest,
   write_manifest,
 )
+from hpgrain.sources.array_record import ArrayRecordWriter
 from hpgrain.sources.indexed import IndexedWriter
 from hpgrain.tokenizer import TokenizerInfo
+from hpgrain.tools import storage, upload
 from hpgrain.tools.inputs import InputFile, Unit
 from hpgrain.tools.manifests import Summaries, make_manifest
 from hpgrain.tools.merge import merge
-from hpgrain.tools.options import Options
+from hpgrain.tools.options import Options, refuse_existing
 from hpgrain.tools.partition_files import write_partition_files
+from hpgrain.tools.progress import Progress
 from hpgrain.tools.request import Layout, UnitRequest
-from hpgrain.tools.work_folder import WorkFolder
+
+_WRITERS = {"indexed": IndexedWriter, "arrayrecord": ArrayRecordWriter}
 
 
 def publish(
@@ -30,7 +35,9 @@ def publish(
   info: TokenizerInfo,
   files: Sequence[InputFile],
   units: Sequence[Unit],
-  folder: WorkFolder,
+  paths: Sequence[Path],
+  scratch: Path | None,
+  may_replace: bool = True,
 ) -> dict[str, Manifest]:
   """Makes the pair of each key, then its manifest.
 
@@ -41,30 +48,40 @@ def publish(
     info: the tokenizer.
     files: the input.
     units: all units of it.
-    folder: where their files are.
+    paths: their files, in that order.
+    scratch: a local folder for what goes to an object store.
+    may_replace: whether what lies under the outputs' names may be replaced.
 
   Returns:
     The manifests by key.
 
   Raises:
+    FileExistsError: another run made the output meanwhile.
     ValueError: bad records that this run does not allow, or a damaged file.
     OSError: something could not be read or written.
   """
-  paths = [folder.unit_path(number) for number in range(len(units))]
   summaries = Summaries(paths, units, num_keys=len(request.keys))
   summaries.check(skip=request.skip_bad_records, limit=request.max_bad_records)
   # Before the pairs: where those are, all is there.
-  write_partition_files(options, units, summaries, layout)
+  write_partition_files(options, units, summaries, layout, scratch=scratch)
   manifests = {}
   for place, key in enumerate(request.keys):
-    prefix = options.prefix(key)
-    with IndexedWriter(prefix, dtype=request.encoder.dtype) as writer:
-      counts = merge(paths, key=place, layout=layout, writer=writer)
-      # An old manifest must not lie beside a new pair, not even for a moment.
-      manifest_path(prefix).unlink(missing_ok=True)
+    final = options.corpus(key)
+    name = upload.local_name(final, scratch=scratch)
+    with _WRITERS[options.format](name, dtype=request.encoder.dtype) as writer:
+      if not may_replace:
+        # Of two runs only one holds the writer; the other may have been first.
+        refuse_existing(options, key)
+      with _progress(options, request, summaries, place) as report:
+        counts = merge(
+          paths, key=place, layout=layout, writer=writer, report=report
+        )
+      # An old manifest must not lie beside what is new, not even for a moment.
+      Path(manifest_path(name)).unlink(missing_ok=True)
       writer.finalize()
     manifests[key] = make_manifest(
-      prefix,
+      name,
+      digests=writer.digests(),
       place=place,
       request=request,
       layout=layout,
@@ -72,9 +89,12 @@ def publish(
       files=files,
       summaries=summaries,
       counts=counts,
+      dataset=options.dataset,
     )
-    write_manifest(prefix, manifests[key])
-    _warn_if_empty(options, prefix, manifests[key])
+    write_manifest(name, manifests[key])
+    if storage.is_url(final):
+      upload.upload(name, final, overwrite=options.overwrite)
+    _warn_if_empty(options, final, manifests[key])
   return manifests
 
 
@@ -86,18 +106,36 @@ def published(options: Options) -> dict[str, Manifest]:
   """
   manifests = {}
   for key in options.json_keys:
-    manifest = read_manifest(options.prefix(key))
+    manifest = read_manifest(options.corpus(key))
     if manifest is None:
       raise ValueError(
         f"{options.work_folder()} says that the output is there, but"
-        f" {options.prefix(key)} has no manifest. Remove that folder, and run"
+        f" {options.corpus(key)} has no manifest. Remove that folder, and run"
         " the same command again."
       )
     manifests[key] = manifest
   return manifests
 
 
-def _warn_if_empty(options: Options, prefix: Path, manifest: Manifest) -> None:
+@contextlib.contextmanager
+def _progress(
+  options: Options, request: UnitRequest, summaries: Summaries, place: int
+) -> Iterator[Callable[[int, int], None]]:
+  """Shows how far a key's merge has come; yields what to tell of it."""
+  itemsize = request.encoder.dtype.itemsize
+  with Progress(
+    summaries.tokens[place] * itemsize,
+    options.log_interval,
+    what=f"merging {request.keys[place]}",
+  ) as progress:
+    yield lambda documents, tokens: progress.update(
+      documents, tokens, tokens * itemsize
+    )
+
+
+def _warn_if_empty(
+  options: Options, prefix: PurePath, manifest: Manifest
+) -> None:
   if not manifest.tokens:
     warnings.warn(
       f"{os.fspath(options.path)} gave no token to write: {prefix} holds"

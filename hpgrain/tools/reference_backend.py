@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from hpgrain.tokenizer import encode_by_call, import_transformers
+from hpgrain.tools.texts import Texts
 
-# Texts in; ids uint32[tokens], one text's after the other, and how many each
-# has, int64[texts], out.
-EncodeFlat = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
+# Texts in; ids uint32[tokens] and int64[texts + 1] out: text i has the ids from
+# its place on up to the next one's. Not all of the ids need be some text's.
+EncodeFlat = Callable[[Texts], tuple[np.ndarray, np.ndarray]]
 
 
 def reference_encoder(
@@ -29,14 +30,14 @@ def reference_encoder(
   """
   opened: list[Callable[[Sequence[str]], list[list[int]]]] = []
 
-  def encode(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+  def encode(texts: Texts) -> tuple[np.ndarray, np.ndarray]:
     if not opened:
       opened.append(
         _call(pickled, plain)
         if tokenizer_json is None
         else _backend(tokenizer_json, plain)
       )
-    return _flat(opened[0](texts))
+    return _flat(opened[0](texts.strings()))
 
   return encode
 
@@ -53,7 +54,7 @@ def _call(
 
 def backend_encoder(backend: Any) -> EncodeFlat:
   """The encoder of a Rust backend that is open, without truncation."""
-  return lambda texts: _flat(_ids(backend, texts))
+  return lambda texts: _flat(_ids(backend, texts.strings()))
 
 
 def _backend(
@@ -74,8 +75,21 @@ def _ids(backend: Any, texts: Sequence[str]) -> list[list[int]]:
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-  lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+  splits = np.zeros(len(rows) + 1, np.int64)
+  np.cumsum([len(row) for row in rows], out=splits[1:])
   ids = np.fromiter(
-    itertools.chain.from_iterable(rows), np.uint32, int(lengths.sum())
+    itertools.chain.from_iterable(rows), np.uint32, int(splits[-1])
   )
-  return ids, lengths
+  return ids, splits
+
+
+def rows_of(ids: np.ndarray, splits: np.ndarray) -> list[np.ndarray]:
+  """The ids of each text, as an `EncodeFlat` returned them."""
+  return [ids[i:k] for i, k in itertools.pairwise(splits.tolist())]
+
+
+def joined_rows(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+  """What an `EncodeFlat` returns, of the ids of each text; at least one."""
+  splits = np.zeros(len(rows) + 1, np.int64)
+  np.cumsum([len(row) for row in rows], out=splits[1:])
+  return np.concatenate(rows), splits

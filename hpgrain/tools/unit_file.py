@@ -18,7 +18,7 @@ import os
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, BinaryIO
 
@@ -74,6 +74,15 @@ class UnitWriter:
     column = self._columns[key]
     column.tokens.write(tokens.data)
     column.num_tokens += len(tokens)
+
+  def drop_tokens(self) -> None:
+    """Takes back the tokens of records that were not ended."""
+    for column in self._columns:
+      more = column.num_tokens - column.ended
+      if more:
+        column.tokens.seek(-more * self._dtype.itemsize, os.SEEK_CUR)
+        column.tokens.truncate()
+        column.num_tokens = column.ended
 
   def end_records(
     self, key: int, lengths: np.ndarray, counts: np.ndarray | None = None
@@ -175,14 +184,7 @@ class UnitReader:
     try:
       size = os.fstat(self._fd).st_size
       tail = os.pread(self._fd, _TAIL.size, max(size - _TAIL.size, 0))
-      length, magic = (
-        _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
-      )
-      if magic != _MAGIC or length > size - _TAIL.size:
-        raise ValueError(
-          f"{path} is not the whole file of a prepared unit. Remove it, and"
-          " run the same command again."
-        )
+      length = _content_size(tail, size, path)
       content = json.loads(self._read(size - _TAIL.size - length, length))
     except BaseException:
       self.close()
@@ -257,6 +259,42 @@ class UnitReader:
         )
       data += more
     return data
+
+
+def read_summary(file: BinaryIO, path: PurePath) -> tuple[dict[str, Any], int]:
+  """Reads only the end of a finished unit's file, which may be an object.
+
+  Args:
+    file: opened for reading.
+    path: its name, for messages.
+
+  Returns:
+    The summary that was kept with it, and the tokens of its first key.
+
+  Raises:
+    ValueError: it is not a whole unit's file.
+  """
+  size = file.seek(0, os.SEEK_END)
+  file.seek(max(size - _TAIL.size, 0))
+  length = _content_size(file.read(_TAIL.size), size, path)
+  file.seek(size - _TAIL.size - length)
+  content = json.loads(file.read(length))
+  return content["summary"], content["keys"][0]["tokens"]
+
+
+def _content_size(tail: bytes, size: int, path: PurePath) -> int:
+  """Bytes of the JSON before the tail of a file of so many bytes.
+
+  Raises:
+    ValueError: it is not a whole unit's file.
+  """
+  length, magic = _TAIL.unpack(tail) if len(tail) == _TAIL.size else (0, b"")
+  if magic != _MAGIC or length > size - _TAIL.size:
+    raise ValueError(
+      f"{path} is not the whole file of a prepared unit. Remove it, and run the"
+      " same command again."
+    )
+  return length
 
 
 def _copy(source: BinaryIO, target: BinaryIO) -> None:

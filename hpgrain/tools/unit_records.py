@@ -107,7 +107,7 @@ class UnitRecords:
     sequences = sequences - sequences[0]
     ends = tokens[sequences]
     local = local - first
-    for some in _portions(ends[local + 1] - ends[local]):
+    for some in portions(ends[local + 1] - ends[local]):
       here = local[some]
       begin, end = int(ends[here[0]]), int(ends[here[-1] + 1])
       counts = sequences[here + 1] - sequences[here]
@@ -124,6 +124,9 @@ class UnitRecords:
     self, reader: UnitReader, begins: np.ndarray, ends: np.ndarray
   ) -> Iterator[np.ndarray]:
     """Tokens of ascending spans, of which each has few."""
+    if (begins[1:] == ends[:-1]).all():
+      yield from reader.tokens(self._key, int(begins[0]), int(ends[-1]))
+      return
     first = 0
     while first < len(begins):
       # What lies between the spans is read too, but not without end.
@@ -150,7 +153,7 @@ class UnitRecords:
       _, tokens = self._bounds(reader, place, place + 1)
       found[i] = np.diff(tokens), int(tokens[0])
     sizes = np.array([int(lengths.sum()) for lengths, _ in found], np.int64)
-    for some in _portions(sizes):
+    for some in portions(sizes):
       here = range(some.start, some.stop)
       yield Documents(
         self._gather(units, found, sizes, here),
@@ -207,7 +210,7 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
   return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
 
 
-def _portions(sizes: np.ndarray) -> Iterator[slice]:
+def portions(sizes: np.ndarray) -> Iterator[slice]:
   """Runs of documents that together have about a block of tokens.
 
   A document with more than that is alone.

@@ -10,21 +10,10 @@ import threading
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from hpgrain.tools.inputs import Unit
 from hpgrain.tools.request import UnitRequest
-from hpgrain.tools.units import prepare_unit
-
-
-class Task(NamedTuple):
-  """A unit to do: its number, itself, its file, and the temporary file's."""
-
-  number: int
-  unit: Unit
-  path: Path
-  temporary: Path
+from hpgrain.tools.task import Task, do_task, portable_error
 
 
 class Progress(NamedTuple):
@@ -54,23 +43,20 @@ def main(arguments: Sequence[str]) -> None:
   connection = Connection(int(arguments[0]))
   request: UnitRequest = connection.recv()
   tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-  threading.Thread(target=_receive, args=(connection, tasks)).start()
-  encoder = None
+  # A daemon, or it would keep alive a process whose work broke down.
+  threading.Thread(
+    target=_receive, args=(connection, tasks), daemon=True
+  ).start()
   while True:
     task = tasks.get()
     try:
-      if encoder is None:
-        encoder = request.encoder.open()
-      summary = prepare_unit(
-        task.unit,
+      summary = do_task(
+        task,
         request,
-        encoder=encoder,
-        path=task.path,
-        temporary=task.temporary.with_suffix(f".{os.getpid()}.tmp"),
         report=lambda *done: connection.send(Progress(*done)),
       )
     except Exception as error:
-      connection.send(Failed(task.number, _sendable(error)))
+      connection.send(Failed(task.number, portable_error(error)))
     else:
       connection.send(Finished(task.number, summary))
 
@@ -83,16 +69,10 @@ def _receive(connection: Connection, tasks: "queue.SimpleQueue[Task]") -> None:
   except (EOFError, OSError):
     # Whatever is being done is not wanted any more.
     os._exit(0)
-
-
-def _sendable(error: Exception) -> Exception:
-  """The error, as one that can be sent and says enough."""
-  if isinstance(error, OSError):
-    return OSError(error.errno, error.strerror or str(error), error.filename)
-  if isinstance(error, ValueError):
-    return ValueError(str(error))
-  # Ours to mend, so where it comes from matters.
-  return RuntimeError("".join(traceback.format_exception(error)))
+  except BaseException:
+    # Else the other end would wait for an answer for ever.
+    traceback.print_exc()
+    os._exit(1)
 
 
 if __name__ == "__main__":

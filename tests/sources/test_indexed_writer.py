@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from corpora import write_pair
 
 from hpgrain.sources import index_checks, partial_pair
@@ -634,13 +635,73 @@ def test_contradicting_columns_are_refused(
   assert list(tmp_path.iterdir()) == []
 
 
-def test_blocks_of_another_dtype_and_modes_are_refused(tmp_path):
+def test_blocks_of_another_dtype_are_refused(tmp_path):
   one = np.array([1])
-  with IndexedWriter(tmp_path / "x", dtype="uint16", multimodal=True) as writer:
-    with pytest.raises(ValueError, match="which add_document takes"):
-      writer.add_documents([one.astype("u2")], one, one)
   writer = IndexedWriter(tmp_path / "y", dtype="uint16")
   with pytest.raises(
     ValueError, match="tokens of int64 were given to a writer"
   ):
     writer.add_documents([one], one, one)
+
+
+def test_modes_of_many_documents_are_written(tmp_path):
+  with IndexedWriter(tmp_path / "one", dtype="uint16", multimodal=True) as w:
+    w.add_document([1, 2, 3], [1, 2], [-1, 2])
+    w.add_document([])
+    w.add_document([4])
+  with IndexedWriter(tmp_path / "many", dtype="uint16", multimodal=True) as w:
+    w.add_documents(
+      [np.array([1, 2, 3], "u2")],
+      np.array([1, 2]),
+      np.array([2, 0]),
+      np.array([-1, 2], np.int8),
+    )
+    w.add_documents([np.array([4], "u2")], np.array([1]), np.array([1]))
+  for suffix in ("bin", "idx"):
+    one, many = (
+      (tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "many")
+    )
+    assert one == many
+
+
+@pytest.mark.parametrize(
+  ("multimodal", "modes", "message"),
+  [
+    (False, np.zeros(1, np.int8), "modes were given, but the pair is not"),
+    (True, np.zeros(2, np.int8), r"must be int8\[1\].* of shape \(2,\)"),
+    (True, np.zeros(1, np.int64), r"must be int8\[1\].* got int64"),
+  ],
+)
+def test_modes_that_do_not_fit_are_refused(
+  tmp_path, multimodal, modes, message
+):
+  one = np.array([1])
+  writer = IndexedWriter(tmp_path / "x", dtype="uint16", multimodal=multimodal)
+  with pytest.raises(ValueError, match=message):
+    writer.add_documents([one.astype("u2")], one, one, modes)
+  writer.discard()
+
+
+@pytest.mark.parametrize("multimodal", [False, True])
+def test_digests_are_those_of_the_finished_files(tmp_path, multimodal):
+  writer = IndexedWriter(tmp_path / "x", dtype="uint16", multimodal=multimodal)
+  with pytest.raises(ValueError, match="is not finalized"):
+    writer.digests()
+  writer.add_document([1, 2, 3], [2, 1])
+  writer.add_document([])
+  one = np.array([1])
+  writer.add_documents([np.array([7], "u2")], one, one)
+  writer.finalize()
+  assert writer.digests() == {
+    suffix: f"xxh3_128:{xxhash.xxh3_128_hexdigest(path.read_bytes())}"
+    for suffix in ("bin", "idx")
+    for path in [tmp_path / f"x.{suffix}"]
+  }
+
+
+def test_digest_of_an_added_pair(tmp_path):
+  with IndexedWriter(tmp_path / "a", dtype="int32") as first:
+    first.add_document([1, 2, 3])
+  with IndexedWriter(tmp_path / "b", dtype="int32") as second:
+    second.add_index(tmp_path / "a")
+  assert first.digests() == second.digests()

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ from preparation_twin import expected_pair, json_lines
 
 from hpgrain.manifest import read_manifest
 from hpgrain.tokenizer import load_tokenizer
-from hpgrain.tools import corpus, engine
+from hpgrain.tools import corpus, engine, work_folder
 from hpgrain.tools.corpus import prepare, prepare_corpus
 from hpgrain.tools.options import Options
 
@@ -222,7 +223,9 @@ def test_merge_without_all_units_says_what_is_missing(source, out, bpe):
   shard = Options(source, out / "x", unit_bytes=30, num_shards=2)
   prepare(shard, tokenizer=bpe)
   merge = Options(source, out / "x", unit_bytes=30, merge_only=True)
-  with pytest.raises(ValueError, match=r"units are not finished.*unit 1\. Let"):
+  with pytest.raises(
+    ValueError, match=r"not finished.*of 2 shards, shard 1 \(\d+ m"
+  ):
     prepare(merge, tokenizer=bpe)
 
 
@@ -340,6 +343,24 @@ def test_partition_files_hold_each_partitions_records(
     assert parts == [whole[::2], whole[1::2]]
 
 
+def test_partition_files_asked_for_too_late_are_not_taken_for_made(
+  source, out, bpe, monkeypatch
+):
+  def interrupted(folder):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as context:
+    context.setattr(work_folder.WorkFolder, "remove", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+      prepare(Options(source, out / "x"), tokenizer=bpe)
+  late = Options(source, out / "x", keep_partition_files=True)
+  with pytest.raises(FileExistsError, match="The output exists"):
+    prepare(late, tokenizer=bpe)
+  late = dataclasses.replace(late, overwrite=True)
+  assert prepare(late, tokenizer=bpe).num_done == 0
+  assert (out / "x_partition_0.jsonl").exists()
+
+
 @pytest.mark.parametrize(
   ("options", "message"),
   [
@@ -351,7 +372,9 @@ def test_partition_files_hold_each_partitions_records(
     ({"pack_tail": "pad"}, "pack_tail must be one of drop, carry, got 'pad'"),
     ({"tokenizer_backend": "x"}, "must be one of auto, huggingface, gigatoken"),
     ({"json_keys": ("a", "a")}, "one or more different keys"),
-    ({"merge_only": True, "num_shards": 2}, "without shard_index"),
+    ({"runner": "spark"}, "runner must be one of local, beam, ray, got 'sp"),
+    ({"beam_options": ("--x",)}, "is for --runner=beam, got --runner=local"),
+    ({"ray_address": "a:1"}, "is for --runner=ray, got --runner=local"),
     (
       {"keep_partition_files": True, "shuffle": 1},
       "does not go with shuffle",
@@ -369,6 +392,7 @@ def test_long_texts_are_encoded_as_a_whole(tmp_path, bpe, monkeypatch):
 
   monkeypatch.setattr(long_texts, "LONG", 300)
   monkeypatch.setattr(long_texts, "_PIECE", 100)
+  monkeypatch.setattr(long_texts, "_MOST", 2000)
   monkeypatch.setattr(long_texts, "_AROUND", 40)
   texts = [
     Path(__file__).read_text()[:3000],

@@ -20,7 +20,7 @@ PAIRS = ("library", "tests", "library_packed")
 PRODUCTS = {
   "library.jsonl",
   "tests.jsonl",
-  "prepared.json",
+  ".prepared.json",
   "tokenizer/tokenizer.json",
   "tokenizer/tokenizer_config.json",
   *(f"{name}_text_document.bin" for name in PAIRS),
@@ -172,7 +172,7 @@ def test_killed_runs_leave_nothing_half_and_the_next_goes_on(
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not (folder / "prepared.json").exists()
+    assert not (folder / ".prepared.json").exists()
     found = contents(folder)
     for name in PRODUCTS & set(found):
       assert found[name] == expected[name]
@@ -242,7 +242,7 @@ def test_folder_without_source_text_is_refused(tmp_path):
   write_tree(tmp_path / "lib", {"a.txt": b"a"})
   with pytest.raises(ValueError, match="Found no source text"):
     prepare(str(tmp_path / "x"), stdlib=tmp_path / "lib")
-  assert not (tmp_path / "x/prepared.json").exists()
+  assert not (tmp_path / "x/.prepared.json").exists()
 
 
 def test_command_line_says_where_it_is(tmp_path, monkeypatch, capsys):

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001
 import os
 import pickle
 import random
@@ -11,9 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpgrain.tokenizer import PROBES, load_tokenizer
-from hpgrain.tools import encoders, fast_backend
+from hpgrain.tools import encoders, fast_backend, long_texts
 from hpgrain.tools.encoder_spec import append_eod
 from hpgrain.tools.encoders import choose_backend, make_encoder
+from hpgrain.tools.example_text import (
+  find_stdlib,
+  split_text,
+  train_tokenizer,
+)
+from hpgrain.tools.texts import Texts
 
 needs_gigatoken = pytest.mark.skipif(
   fast_backend.version() is None, reason="gigatoken is not installed"
@@ -78,8 +85,8 @@ def test_without_gigatoken_auto_is_silent_and_an_order_is_refused(
 @pytest.mark.parametrize(
   ("change", "at"),
   [
-    (lambda ids, n: (np.concatenate([ids[:-1], [9]]).astype(ids.dtype), n), 2),
-    (lambda ids, n: (ids[:-1], n - np.eye(len(n), dtype=int)[-1]), 2),
+    (lambda ids, s: (np.concatenate([ids[:-1], [9]]).astype(ids.dtype), s), 2),
+    (lambda ids, s: (ids, s - np.eye(len(s), dtype=int)[-1]), 2),
   ],
 )
 def test_a_differing_backend_is_refused_by_place_and_not_shown(
@@ -131,9 +138,9 @@ def test_eod_follows_each_text_that_is_not_empty(bpe):
   assert rows(encoder.encode(texts, add_eod=False)) == plain
 
 
-@pytest.mark.parametrize("length", [1, 1000])
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32])
-def test_append_eod_for_short_and_long_texts(length, dtype):
+def test_append_eod_follows_what_is_not_empty(dtype):
+  length = 3
   lengths = np.array([0, length, 2, 0, length * 2, 0])
   ids = np.arange(lengths.sum(), dtype=np.uint32)
   parts = np.split(ids.tolist(), np.cumsum(lengths)[:-1])
@@ -149,7 +156,7 @@ def test_an_id_outside_the_vocabulary_is_refused(bpe):
   encoder = make_encoder(bpe, sample=[], backend="huggingface")
   encoder._encode_flat = lambda texts: (
     np.array([5000], np.uint32),
-    np.array([1]),
+    np.array([0, 1]),
   )
   with pytest.raises(ValueError, match="gave the id 5000, but its vocabulary"):
     encoder.encode(["x"])
@@ -190,38 +197,139 @@ def test_backends_agree_on_any_unicode(bpe_folder, texts):
   assert rows(encoder.encode(texts)) == called(tokenizer, texts)
 
 
-@needs_gigatoken
+def safe(text, *, normalizes):
+  (found,) = fast_backend.safe_texts(Texts.of([text]), normalizes=normalizes)
+  return found
+
+
 def test_texts_that_the_tables_differ_on_go_to_the_reference():
-  normalized = fast_backend.safe_text(normalizes=True)
-  plain = fast_backend.safe_text(normalizes=False)
   composed, apart = "é", unicodedata.normalize("NFD", "é")
   # Marks in another than the canonical order, as gigatoken keeps them.
   marks = "a\u0315\u0300"
-  for text in ("ascii", composed, "中文 🙂", "\ue000"):
-    assert normalized(text) and plain(text)
-  assert not normalized(apart) and plain(apart)
-  assert not normalized(marks) and plain(marks)
+  for text in ("ascii", composed, "中文 🙂", "\ue000", "가나", "ก็"):
+    assert safe(text, normalizes=True) and safe(text, normalizes=False)
+  for text in (apart, marks, "\u1100\u1161", "\u0344", "\u09c7\u09be"):
+    assert not safe(text, normalizes=True) and safe(text, normalizes=False)
   for point in (0x0378, 0x1AEB, 0x10940, 0x50000, 0xE0FFF):
     assert unicodedata.category(chr(point)) == "Cn"
-    assert not normalized(chr(point)) and not plain(chr(point))
+    assert not safe(chr(point), normalizes=True)
+    assert not safe(chr(point), normalizes=False)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_texts_are_safe_by_pythons_own_tables(texts):
+  def by_the_book(text, normalizes):
+    if normalizes and not unicodedata.is_normalized("NFC", text):
+      return False
+    return all(unicodedata.category(c) != "Cn" for c in text)
+
+  for normalizes in (True, False):
+    assert fast_backend.safe_texts(
+      Texts.of(texts), normalizes=normalizes
+    ).tolist() == [by_the_book(text, normalizes) for text in texts]
 
 
 # A folder with real tokenizers: qwen3/, deepseek/, gpt2/.
 ASSETS = os.environ.get("HPGRAIN_TEST_TOKENIZERS")
+real = pytest.mark.skipif(
+  not ASSETS, reason="HPGRAIN_TEST_TOKENIZERS is not set"
+)
+# "The tea is hot today, and the rain has stopped.", or so.
+SCRIPTS = (
+  "The tea is hot today, and the rain has stopped.",
+  "Le thé est chaud aujourd'hui, et la pluie a cessé.",
+  "Der Tee ist heiß heute, und der Regen hat aufgehört. Übermäßig!",
+  "Чай сегодня горячий, а дождь уже прошёл.",
+  "Το τσάι είναι ζεστό σήμερα, και η βροχή σταμάτησε.",
+  "الشاي ساخن اليوم، وقد توقّف المطر.",
+  "התה חם היום, והגשם פסק.",
+  "आज चाय गरम है, और बारिश रुक गई है।",
+  "আজ চা গরম, আর বৃষ্টি থেমে গেছে।",
+  "இன்று தேநீர் சூடாக இருக்கிறது, மழை நின்றுவிட்டது.",
+  "วันนี้ชาร้อน และฝนหยุดแล้ว",
+  "今天的茶很热，雨也停了。",
+  "今日のお茶は熱いし、雨はもうやんだ。",
+  "오늘은 차가 뜨겁고, 비도 그쳤다.",
+  "Hôm nay trà nóng, và mưa đã tạnh.",
+  "დღეს ჩაი ცხელია, წვიმა კი შეწყდა.",
+  "👩🏽\u200d💻👨\u200d👩\u200d👧 ½ ² ﬁ ① Ⅷ 𝔘𝔫𝔦 \u00a0\u2003\u3000",
+)
 
 
-@needs_gigatoken
-@pytest.mark.skipif(not ASSETS, reason="HPGRAIN_TEST_TOKENIZERS is not set")
-@pytest.mark.parametrize("name", ["qwen3", "deepseek", "gpt2"])
-def test_backends_agree_for_real_tokenizers(name):
-  tokenizer = load_tokenizer(Path(ASSETS) / name)
+def real_texts():
+  """Source and prose of what is installed, scripts, and random Unicode."""
   rng = random.Random(0)
   points = [c for c in range(0x30000) if not 0xD800 <= c < 0xE000]
   marks = [c for c in points if unicodedata.category(chr(c))[0] == "M"]
-  texts = [Path(__file__).read_text()] + [
-    "".join(map(chr, rng.choices(pool, k=40)))
-    for pool in (points, points[:0x3000], marks)
-    for _ in range(500)
+  pools = (points, points[:0x3000], marks, [*range(128)])
+  texts = [
+    "".join(map(chr, rng.choices(pool, k=rng.randrange(80))))
+    for pool in pools
+    for _ in range(400)
   ]
+  folder = Path(os.__file__).parent
+  sources = sorted(folder.glob("*.py")) + sorted(folder.glob("test/*.py"))
+  texts += [path.read_text(errors="ignore") for path in rng.sample(sources, 40)]
+  for text in SCRIPTS:
+    texts += [text, f" {text}\n", unicodedata.normalize("NFD", text)]
+  joined = list("\n".join([*SCRIPTS, *TEXTS]) * 3)
+  for _ in range(20):
+    rng.shuffle(joined)
+    texts.append("".join(joined))
+  return texts
+
+
+@needs_gigatoken
+@real
+@pytest.mark.parametrize("name", ["qwen3", "deepseek", "gpt2"])
+def test_backends_agree_for_real_tokenizers(name):
+  tokenizer = load_tokenizer(Path(ASSETS) / name)
+  texts = real_texts()
   encoder = make_encoder(tokenizer, sample=[], backend="gigatoken")
+  assert rows(encoder.encode(texts)) == called(tokenizer, texts)
+
+
+@needs_gigatoken
+def test_backends_agree_for_our_own_tokenizer_on_real_text(tmp_path):
+  train_tokenizer(split_text(find_stdlib(), max_bytes=1_500_000), tmp_path)
+  tokenizer = load_tokenizer(tmp_path)
+  texts = real_texts()
+  encoder = make_encoder(tokenizer, sample=[], backend="gigatoken")
+  assert rows(encoder.encode(texts)) == called(tokenizer, texts)
+
+
+@needs_gigatoken
+@real
+@pytest.mark.parametrize("backend", ["huggingface", "gigatoken"])
+@pytest.mark.parametrize("name", ["qwen3", "deepseek", "gpt2"])
+def test_long_texts_are_encoded_as_the_whole_for_real_tokenizers(
+  name, backend, monkeypatch
+):
+  monkeypatch.setattr(long_texts, "_PIECE", 20_000)
+  tokenizer = load_tokenizer(Path(ASSETS) / name)
+  encoder = make_encoder(tokenizer, sample=[], backend=backend)
+  text = "\n".join(real_texts())[:600_000]
+  special = tokenizer.convert_ids_to_tokens(encoder.spec.special_ids[0])
+  text += f"{special} and {special}\n" * 3000
+  parts = list(
+    long_texts.encoded_pieces(
+      [text[i : i + 9999] for i in range(0, len(text), 9999)],
+      lambda piece: encoder.encode([piece]).ids,
+      at_words=not encoder.spec.divides_texts,
+    )
+  )
+  assert len(parts) > 20
+  assert np.concatenate(parts).tolist() == called(tokenizer, [text])[0]
+
+
+@needs_gigatoken
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_doubtful_characters_anywhere_in_a_long_text(bpe_folder, data):
+  tokenizer = load_tokenizer(bpe_folder)
+  encoder = make_encoder(tokenizer, sample=[], backend="gigatoken")
+  text = list("\n".join(SCRIPTS) * 20)
+  for place in data.draw(st.lists(st.integers(0, len(text)), max_size=5)):
+    text.insert(place, data.draw(st.sampled_from(["\u0378", "\U0001fbef"])))
+  texts = ["".join(text)]
   assert rows(encoder.encode(texts)) == called(tokenizer, texts)

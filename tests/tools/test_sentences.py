@@ -13,28 +13,6 @@ from hpgrain.tools.sentences import sentence_splitter
 TEXT = "Mr. Lee went home. He slept.\n\nThen  he woke up. "
 
 
-@pytest.fixture
-def punkt(tmp_path, monkeypatch):
-  """A Punkt model trained here, where NLTK looks for its data."""
-  nltk = pytest.importorskip("nltk")
-  from nltk.tokenize import punkt
-
-  trainer = punkt.PunktTrainer()
-  # Each word stands within sentences and at their ends; "Mr" never at an end.
-  words = "home slept up dog house river b d e went woke".split()
-  sentences = [
-    f"Mr. {name} saw the {a} and the {b} near the {c}."
-    for name in ("Lee", "Kim", "Ito", "Roy")
-    for a, b, c in itertools.permutations(words, 3)
-  ]
-  trainer.train(" ".join(sentences), finalize=True)
-  folder = tmp_path / "nltk" / "tokenizers" / "punkt_tab" / "english"
-  folder.mkdir(parents=True)
-  # NLTK writes nowhere else either.
-  monkeypatch.setattr(nltk.data, "path", [str(tmp_path / "nltk")])
-  punkt.save_punkt_params(trainer.get_params(), dir=str(folder))
-
-
 def test_sentences_are_split_by_the_model(punkt):
   split = sentence_splitter(Sentences("english", keep_newlines=False))
   assert split(TEXT) == [

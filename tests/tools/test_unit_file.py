@@ -76,3 +76,23 @@ def test_nothing_but_a_whole_file_is_read(tmp_path):
       UnitReader(path)
   with pytest.raises(FileNotFoundError, match="none"):
     UnitReader(tmp_path / "none")
+
+
+def test_tokens_of_a_record_that_is_given_up_are_taken_back(tmp_path):
+  writer = UnitWriter(tmp_path / "u", dtype=U2, num_keys=2)
+  for key in (0, 1):
+    writer.add_tokens(key, array(1, 2))
+    writer.end_records(key, np.array([2]))
+  writer.drop_tokens()
+  writer.add_tokens(0, array(*range(3000)))
+  writer.add_tokens(1, array(7))
+  writer.drop_tokens()
+  for key in (0, 1):
+    writer.add_tokens(key, array(3))
+    writer.end_records(key, np.array([1]))
+  writer.finish({"records": 2})
+  with UnitReader(tmp_path / "u") as reader:
+    for key in (0, 1):
+      (tokens,) = reader.tokens(key, 0, 3)
+      assert tokens.tolist() == [1, 2, 3]
+      assert reader.token_range(key, 0, 2).tolist() == [0, 2, 3]

@@ -4,18 +4,19 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import is_remote, reading
 from hpgrain.tools.readers.json_texts import text_parser
 from hpgrain.tools.readers.records import (
-  BadTextError,
   InputFile,
   Record,
   Report,
   Unit,
 )
 
-# Read at once: memory holds this many records.
-_RECORDS = 64
+# Read at once: at most this many records, of about as many bytes if those
+# before them tell.
+_RECORDS, _BYTES = 64, 4 << 20
 
 
 def array_record_units(file: InputFile, unit_bytes: int) -> list[Unit]:
@@ -46,8 +47,9 @@ def read_array_records(
   """Yields the texts under `keys` of each record, a JSON object in UTF-8."""
   parse = text_parser(keys)
   with reading(unit.file), _reader(unit.file) as reader:
-    for start in range(unit.start, unit.stop, _RECORDS):
-      stop = min(start + _RECORDS, unit.stop)
+    start, count = unit.start, 1
+    while start < unit.stop:
+      stop = min(start + count, unit.stop)
       records = _checked(unit.file, reader.read, start, stop)
       for index, data in enumerate(records, start - unit.start):
         try:
@@ -56,6 +58,9 @@ def read_array_records(
           report(index, None, str(error))
         else:
           yield Record(texts, index, None)
+      fitting = _BYTES * len(records) // (sum(map(len, records)) or 1)
+      count = max(min(fitting, 4 * count, _RECORDS), 1)
+      start = stop
 
 
 @contextlib.contextmanager

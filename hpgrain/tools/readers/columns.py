@@ -2,18 +2,27 @@
 
 Units are runs of row groups or record batches of about the size that is asked
 for; a larger one is a unit of its own.
+
+Memory holds some megabytes of texts, or one row, whatever a file unpacks to.
+What pyarrow reads in one piece it holds as well: a page of a Parquet file, a
+compressed batch of an Arrow file.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from hpgrain.tools.readers.files import is_remote, open_stored, reading
 from hpgrain.tools.readers.json_texts import not_utf8
 from hpgrain.tools.readers.records import InputFile, Record, Report, Unit
 
-_ROWS = 1024
+# At once: rows, and about how many bytes of them unless it is one.
+_ROWS, _BYTES = 256, 4 << 20
+_PEEK_BYTES = 1 << 20
 
 
 def parquet_units(file: InputFile, unit_bytes: int) -> list[Unit]:
@@ -35,12 +44,7 @@ def read_parquet(
   """
   with reading(unit.file), _parquet(unit.file) as parquet:
     _check_columns(unit.file.path, parquet.schema_arrow, keys)
-    batches = parquet.iter_batches(
-      batch_size=_ROWS,
-      row_groups=list(range(unit.start, unit.stop)),
-      columns=list(keys),
-      use_threads=False,
-    )
+    batches = _group_batches(parquet, unit, keys)
     yield from _rows(batches, keys, report)
 
 
@@ -74,15 +78,64 @@ def _checked(
   for number, batch in enumerate(batches):
     if number == 0:
       _check_columns(name, batch.schema, keys)
-    for start in range(0, batch.num_rows, _ROWS):
-      yield batch.slice(start, _ROWS)
+    yield batch
+
+
+def _group_batches(
+  parquet: Any, unit: Unit, keys: Sequence[str]
+) -> Iterator[Any]:
+  for number in range(unit.start, unit.stop):
+    group = parquet.metadata.row_group(number)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.path_in_schema in keys]
+    row = sum(c.total_uncompressed_size for c in chunks) // (
+      group.num_rows or 1
+    )
+    shared = [
+      chunk.path_in_schema
+      for chunk in chunks
+      if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY"
+    ]
+    if shared and group.num_rows > 1:
+      # A text that many rows share is stored once.
+      row = max(row, _longest_shared(parquet, unit.file, number, shared))
+    yield from parquet.iter_batches(
+      batch_size=max(min(_BYTES // max(row, 1), _ROWS), 1),
+      row_groups=[number],
+      columns=list(keys),
+      use_threads=False,
+    )
+
+
+def _longest_shared(
+  parquet: Any, file: InputFile, group: int, keys: Sequence[str]
+) -> int:
+  """Bytes of the longest texts in the dictionaries of a row group."""
+  # With its dictionary, the first row of a column that is read as one.
+  with _parquet(
+    file,
+    metadata=parquet.metadata,
+    read_dictionary=keys,
+    buffer_size=_PEEK_BYTES,
+  ) as peeked:
+    batch = next(
+      peeked.iter_batches(
+        batch_size=1, row_groups=[group], columns=keys, use_threads=False
+      )
+    )
+  return sum(
+    int(_lengths(getattr(column, "dictionary", column)).max(initial=0))
+    for column in batch.columns
+  )
 
 
 def _rows(
   batches: Iterator[Any], keys: Sequence[str], report: Report
 ) -> Iterator[Record]:
   index = 0
-  for batch in batches:
+  for batch in itertools.chain.from_iterable(
+    _slices(batch, keys) for batch in batches
+  ):
     columns = [_values(batch.column(key)) for key in keys]
     for texts in zip(*columns):
       problem = _problem(texts, keys)
@@ -91,6 +144,40 @@ def _rows(
       else:
         report(index, None, problem)
       index += 1
+
+
+def _slices(batch: Any, keys: Sequence[str]) -> Iterator[Any]:
+  """Cuts a batch, so that few texts are Python's at once."""
+  sizes = sum(_lengths(batch.column(key)) for key in keys)
+  ends = np.cumsum(sizes)
+  start = 0
+  while start < batch.num_rows:
+    limit = _BYTES + (ends[start - 1] if start else 0)
+    fitting = int(np.searchsorted(ends, limit, "right"))
+    stop = max(min(fitting, start + _ROWS), start + 1)
+    yield batch.slice(start, stop - start)
+    start = stop
+
+
+def _lengths(column: Any) -> np.ndarray:
+  """int64[rows]: how many bytes each text of a column has."""
+  import pyarrow as pa
+  from pyarrow import compute
+
+  kinds = pa.types
+  if kinds.is_null(column.type) or not len(column):
+    return np.zeros(len(column), np.int64)
+  if kinds.is_dictionary(column.type):
+    places = compute.fill_null(column.indices, 0).to_numpy(zero_copy_only=False)
+    lengths = _lengths(column.dictionary)
+    return lengths[places] if len(lengths) else np.zeros(len(column), np.int64)
+  if kinds.is_string_view(column.type) or kinds.is_binary_view(column.type):
+    # 16 bytes a row, the length first.
+    views = np.frombuffer(column.buffers()[1], np.int32)[::4]
+    views = views[column.offset : column.offset + len(column)]
+    return np.maximum(views, 0).astype(np.int64)
+  lengths = compute.fill_null(compute.binary_length(column), 0)
+  return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _values(column: Any) -> list[object]:
@@ -188,12 +275,12 @@ def _grouped(
 
 
 @contextlib.contextmanager
-def _parquet(file: InputFile) -> Iterator[Any]:
+def _parquet(file: InputFile, **options: Any) -> Iterator[Any]:
   pa = _pyarrow(file.path)
   from pyarrow import parquet
 
   with _arrow_errors(file.path, pa), open_stored(file.path) as stored:
-    yield parquet.ParquetFile(stored, pre_buffer=False)
+    yield parquet.ParquetFile(stored, pre_buffer=False, **options)
 
 
 @contextlib.contextmanager

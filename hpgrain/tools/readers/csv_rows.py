@@ -8,12 +8,13 @@ import csv
 from collections.abc import Iterator, Sequence
 
 from hpgrain.tools.readers.json_texts import not_utf8
-from hpgrain.tools.readers.lines import whole_lines
+from hpgrain.tools.readers.lines import Line, whole_lines
+from hpgrain.tools.readers.long_bytes import LongBytes
 from hpgrain.tools.readers.records import Record, Report, Unit
 
 # The library's own limit of 128 KiB is below many a document. A quote that is
 # never closed must still not take the whole of a large file for one field.
-_FIELD_CHARACTERS = 1 << 30
+_FIELD_CHARACTERS = 1 << 24
 
 
 def read_csv(
@@ -82,6 +83,7 @@ class _Lines:
     self.next_offset = 0
     # What is wrong with a line since it was last set to None.
     self.error: str | None = None
+    self._name = unit.file.path
     self._lines = self._read(unit)
 
   def __iter__(self) -> Iterator[str]:
@@ -89,7 +91,7 @@ class _Lines:
 
   def _read(self, unit: Unit) -> Iterator[str]:
     for offset, lines in whole_lines(unit.file):
-      for line in lines:
+      for line in map(self._held, lines):
         offset += len(line) + 1  # noqa: PLW2901
         self.next_offset = offset
         try:
@@ -99,3 +101,15 @@ class _Lines:
           # The quotes still tell where the row ends.
           text = line.decode("utf-8", "replace")
         yield text + "\n"
+
+  def _held(self, line: Line) -> bytes:
+    if not isinstance(line, LongBytes):
+      return line
+    if len(line) > _FIELD_CHARACTERS:
+      raise ValueError(
+        f"{self._name}: the line at byte offset {self.next_offset} has"
+        f" {len(line)} bytes; in CSV one may have {_FIELD_CHARACTERS}, since"
+        " what is longer does not fit in memory. Convert the file to JSON"
+        " Lines, where texts may be of any length."
+      )
+    return line.read(0, len(line))

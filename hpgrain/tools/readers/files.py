@@ -4,36 +4,23 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from hpgrain import object_store
+from hpgrain.object_store import filesystem
+from hpgrain.object_store import is_url as is_remote
 from hpgrain.tools.readers.compression import unpacked
 from hpgrain.tools.readers.records import InputFile
 
-# What object stores call the mark that another content changes.
-_VERSIONS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified")
-
-
-def is_remote(path: str) -> bool:
-  """Whether a path is the URL of an object rather than a local path."""
-  return "://" in path
-
-
-def filesystem(url: str) -> tuple[Any, str]:
-  """The fsspec file system of a URL, and the path in it.
-
-  Raises:
-    ValueError: the package for this kind of store is missing, or there is no
-      such kind.
-  """
-  try:
-    import fsspec
-
-    return fsspec.core.url_to_fs(url)
-  except (ImportError, ValueError) as error:
-    raise ValueError(
-      f"{url} cannot be read: {error}. Install the package that reads this"
-      " kind of store (s3fs for s3://, gcsfs for gs://)."
-    ) from None
+__all__ = [
+  "check_compression",
+  "filesystem",
+  "is_remote",
+  "open_stored",
+  "open_unpacked",
+  "reading",
+  "size_and_version",
+]
 
 
 def size_and_version(path: str) -> tuple[int, str]:
@@ -41,21 +28,20 @@ def size_and_version(path: str) -> tuple[int, str]:
   if not is_remote(path):
     status = Path(path).stat()
     return status.st_size, str(status.st_mtime_ns)
-  system, name = filesystem(path)
-  # A listing kept from before would hide a change.
-  system.invalidate_cache()
-  info = system.info(name)
-  marks = [str(info[mark]) for mark in _VERSIONS if info.get(mark)]
-  return int(info["size"]), next(iter(marks), "")
+  return object_store.size_and_version(path)
 
 
-def open_stored(path: str) -> BinaryIO:
-  """Opens the bytes of a file as they are stored."""
+def open_stored(path: str, *, size: int | None = None) -> BinaryIO:
+  """Opens the bytes of a file as they are stored.
+
+  Args:
+    path: of the file.
+    size: of it in bytes, where that is known, so that no store is asked.
+  """
   if not is_remote(path):
     # Unbuffered: the readers ask for large blocks.
     return Path(path).open("rb", buffering=0)
-  system, name = filesystem(path)
-  return system.open(name, "rb")
+  return object_store.open_reader(path, size=size)
 
 
 @contextlib.contextmanager
@@ -79,8 +65,9 @@ def open_unpacked(file: InputFile, *, start: int = 0) -> Iterator[BinaryIO]:
     ValueError: as `reading`; or the file is compressed otherwise than its
       name says. Reading raises it too where the packed data is broken.
   """
-  with reading(file), open_stored(file.path) as stored:
-    check_compression(file, stored)
+  with reading(file), open_stored(file.path, size=file.size) as stored:
+    if not start:
+      check_compression(file, stored)
     stream = unpacked(stored, file.compression, file.path)
     if start:
       assert not file.compression, "only plain files have a middle"

@@ -7,13 +7,16 @@ one that cannot be read does not hide those after it.
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
+from hpgrain.tools.readers import long_bytes
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import open_unpacked
-from hpgrain.tools.readers.long_json import object_parser
-from hpgrain.tools.readers.long_text import LongText
+from hpgrain.tools.readers.json_texts import text_parser
+from hpgrain.tools.readers.long_bytes import LongBytes
+from hpgrain.tools.readers.long_json import texts_in_pieces
 from hpgrain.tools.readers.records import (
-  BadTextError,
   InputFile,
   Record,
   Report,
@@ -40,37 +43,47 @@ def is_array(file: InputFile) -> bool:
 
 
 def read_json_array(
-  unit: Unit, keys: Sequence[str], report: Report, *, long_texts: bool = False
+  unit: Unit,
+  keys: Sequence[str],
+  report: Report,
+  *,
+  long_texts: bool = False,
+  scratch: Path | None = None,
 ) -> Iterator[Record]:
   """Yields the texts under `keys` of each element.
 
   Raises:
     ValueError: the array does not end, or is not all that is in the file.
   """
-  parse = object_parser(keys, long_texts)
+  parse = text_parser(keys)
   with open_unpacked(unit.file) as stream:
-    elements = _elements(stream, unit.file.path)
+    elements = _elements(stream, unit.file.path, scratch)
     for index, (offset, element) in enumerate(elements):
       try:
         if not element:
           raise BadTextError("is missing: a comma has no element beside it.")
-        texts = parse(element)
+        if isinstance(element, LongBytes):
+          texts = (
+            texts_in_pieces(element, keys)
+            if long_texts
+            else parse(element.read(0, len(element)))
+          )
+        else:
+          texts = parse(bytes(element))
       except BadTextError as error:
         report(index, offset, str(error))
       else:
-        if LongText not in map(type, texts):
-          # It need not lie in memory beside its text.
-          element.clear()
         yield Record(texts, index, offset)
-        # Nor while the next one is read.
+        # It need not lie in memory while the next one is read.
         texts = ()
-      element.clear()
 
 
-def _elements(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytearray]]:
+def _elements(
+  stream: BinaryIO, name: str, scratch: Path | None = None
+) -> Iterator[tuple[int, bytearray | LongBytes]]:
   """Yields (byte offset, bytes) of what the commas of the array part.
 
-  The bytes are for the caller to change.
+  A long one's are gone when the next one is asked for.
   """
   shape = _Shape()
   offset = 0  # of the block
@@ -87,17 +100,24 @@ def _elements(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytearray]]:
         offset += len(block)
         continue
     for end, closes in shape.ends(block, start):
-      element += block[start:end]
-      if not closes or num_elements or (not element.isspace() and element):
+      element.extend(block[start:end])
+      if type(element) is bytearray:
         begin += _strip(element)
+      # Nothing stands between the brackets of an empty array.
+      if not closes or num_elements or element:
         yield begin, element
         num_elements += 1
+      if isinstance(element, LongBytes):
+        element.close()
       start = end + 1
       element, begin = bytearray(), offset + start
     if shape.closed:
       _check_rest(block[start:], stream, name, offset + start)
       return
-    element += block[start:]
+    element.extend(block[start:])
+    if type(element) is bytearray and len(element) > long_bytes.LONG_BYTES:
+      begin += _strip(element, both=False)
+      element = LongBytes(stream, begin, element, scratch)
     offset += len(block)
   raise ValueError(
     f"{name} ends at byte {offset} inside its JSON array, after"
@@ -161,12 +181,12 @@ class _Shape:
     return position
 
 
-def _strip(element: bytearray) -> int:
-  """Takes the white space off both ends; returns how much of it was first."""
+def _strip(element: bytearray, *, both: bool = True) -> int:
+  """Takes the white space off its ends; returns how much of it was first."""
   match = _BEFORE.match(element)
   before = 0 if match is None else match.end()
   del match, element[:before]
-  while element and element[-1] in _SPACE:
+  while both and element and element[-1] in _SPACE:
     element.pop()
   return before
 

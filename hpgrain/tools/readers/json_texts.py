@@ -10,7 +10,8 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 
-from hpgrain.tools.readers.records import BadTextError, ConversationKey
+from hpgrain.tools.readers.bad_text import BadTextError
+from hpgrain.tools.readers.records import ConversationKey
 
 # A rule of ours: Python's own limit depends on its version and on how deep
 # the caller stands, orjson's is 1024.
@@ -55,7 +56,7 @@ def batch_parser(
     for column in columns:
       if set(map(type, column)) - {str}:
         return None
-    return None if _too_deep(records) else list(zip(*columns))
+    return None if too_deep(records) else list(zip(*columns))
 
   return parse
 
@@ -88,11 +89,11 @@ def reference_texts(
       f"is {_json_type(record)}, not an object. Each record must be an object"
       f' like {{"{keys[0]}": "..."}}.'
     )
-  if _too_deep([record]):
+  if too_deep([record]):
     raise BadTextError(
       f"is not readable JSON: nested deeper than {MAX_DEPTH} levels."
     )
-  return tuple([_text(record, key) for key in keys])
+  return tuple([text_of(record, key) for key in keys])
 
 
 def _decoded(data: bytes | bytearray) -> str:
@@ -110,7 +111,12 @@ def not_utf8(error: UnicodeDecodeError) -> BadTextError:
   )
 
 
-def _text(record: dict[str, object], key: str) -> str:
+def text_of(record: dict[str, object], key: str) -> str:
+  """The text under a key of an object.
+
+  Raises:
+    BadTextError: there is none.
+  """
   if key not in record:
     raise BadTextError(
       f"has no key {key!r}; it has {len(record)} other keys. Name the key that"
@@ -128,15 +134,20 @@ def _text(record: dict[str, object], key: str) -> str:
   try:
     text.encode("utf-8")
   except UnicodeEncodeError as error:
-    raise BadTextError(
-      f"holds half of a surrogate pair under {key!r}, at character"
-      f" {error.start} of the text, which is no character of Unicode."
-    ) from None
+    raise half_pair(key, error.start) from None
   return text
 
 
-def _too_deep(records: Sequence[dict[str, object]]) -> bool:
-  """Whether a record has more than `MAX_DEPTH` levels, itself the first."""
+def half_pair(key: str, place: int) -> BadTextError:
+  """What to raise, from None, for half of a surrogate pair at a character."""
+  return BadTextError(
+    f"holds half of a surrogate pair under {key!r}, at character {place} of"
+    " the text, which is no character of Unicode."
+  )
+
+
+def too_deep(records: Sequence[dict[str, object]]) -> bool:
+  """Whether one has more than `MAX_DEPTH` levels, itself the first."""
   level: Sequence[dict | list] = records
   for _ in range(MAX_DEPTH):
     level = [

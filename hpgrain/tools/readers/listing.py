@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hpgrain import object_store
+from hpgrain.object_errors import explained
 from hpgrain.tools.readers.files import (
   filesystem,
   is_remote,
@@ -110,6 +112,13 @@ def _input_file(path: str) -> InputFile:
   return InputFile(path, *found, size, version)
 
 
+def _input_files(paths: Sequence[str]) -> list[InputFile]:
+  if paths and is_remote(paths[0]):
+    # Each is asked for, which takes a while.
+    return list(object_store.in_parallel(_input_file, paths))
+  return [_input_file(path) for path in paths]
+
+
 def _in_folder(
   tree: "_LocalTree | _RemoteTree", folder: str, *, recursive: bool
 ) -> list[InputFile]:
@@ -137,7 +146,7 @@ def _in_folder(
       UserWarning,
       stacklevel=3,
     )
-  return [_input_file(path) for path in sorted(known)]
+  return _input_files(sorted(known))
 
 
 def _matching(
@@ -164,7 +173,7 @@ def _matching(
       " files whose names begin with a dot."
     )
   # Named by the pattern, so none is left out in silence.
-  return [_input_file(path) for path in found]
+  return _input_files(found)
 
 
 def _matches(
@@ -241,14 +250,10 @@ class _RemoteTree(_LocalTree):
   def __init__(self, url: str) -> None:
     self._scheme = url.split("://", 1)[0]
     self._system, _ = filesystem(url)
-    self._system.invalidate_cache()
 
   def kind(self, path: str) -> str:
     """ "file", "folder" or "nothing"."""
-    name = filesystem(path)[1]
-    if self._system.isfile(name):
-      return "file"
-    return "folder" if self._system.isdir(name) else "nothing"
+    return object_store.kind(path)
 
   def split(self, pattern: str) -> tuple[str, list[str]]:
     """The bucket, and the parts to match below it."""
@@ -264,7 +269,8 @@ class _RemoteTree(_LocalTree):
   def entries(self, folder: str) -> Iterator[tuple[str, str, str]]:
     """(URL, name, "file" or "folder") in a folder."""
     try:
-      found = self._system.ls(filesystem(folder)[1], detail=True)
+      with explained(folder):
+        found = self._system.ls(filesystem(folder)[1], detail=True)
     except FileNotFoundError:
       return
     for info in found:

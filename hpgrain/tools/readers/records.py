@@ -8,9 +8,14 @@ the same units.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hpgrain.tools.readers.long_text import LongText
+import numpy as np
+
+from hpgrain.tools.texts import Texts
+
+if TYPE_CHECKING:
+  from hpgrain.tools.readers.long_text import LongText
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +86,23 @@ class Record(NamedTuple):
       do not keep records in one piece (Parquet, Arrow, ArrayRecord).
   """
 
-  texts: tuple[str | LongText, ...]
+  texts: "tuple[str | LongText, ...]"
   index: int
   offset: int | None
+
+
+class Batch(NamedTuple):
+  """Consecutive good records.
+
+  Attributes:
+    columns: their texts under each key asked for, in that order.
+    indices: int64[records], as `Record.index`.
+    offsets: int64[records], as `Record.offset`; None where that is.
+  """
+
+  columns: tuple[Texts, ...]
+  indices: np.ndarray
+  offsets: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +126,6 @@ class BadRecord:
 
 class BadRecordError(ValueError):
   """Names a record that cannot be used by its place and says what is wrong."""
-
-
-class BadTextError(Exception):
-  """Says what is wrong with one record, without quoting it."""
 
 
 # Called with a record's index in its unit, its offset and what is wrong with

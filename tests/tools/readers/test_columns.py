@@ -1,5 +1,9 @@
 """Parquet and Arrow: rows in order, in units of groups or batches."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from reading import placed, texts, write
 
@@ -114,3 +118,54 @@ def test_file_that_is_cut_off_is_refused(path, keep):
   with pytest.raises(ValueError, match=f"{path} cannot be read"):
     if texts(path) == TEXTS:
       pytest.skip("a stream without its end mark is whole")
+
+
+# Reads a file within a limit of what a process may hold beyond its modules,
+# mapped files aside.
+_READ = """
+import resource, sys
+import numpy, pyarrow.compute, pyarrow.parquet
+from hpgrain.tools.inputs import find_inputs, read_unit, units
+status = dict(line.split(":") for line in open("/proc/self/status"))
+limit = 1024 * int(status["VmData"].split()[0]) + (150 << 20)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+for unit in units(find_inputs(sys.argv[1])):
+  for record in read_unit(unit, ["text"]):
+    print(record.index, len(record.texts[0]), record.texts[0][:3])
+"""
+
+
+@pytest.mark.parametrize("kind", ["shared", "different", "dictionary"])
+def test_long_texts_are_held_a_few_at_a_time(path, kind):
+  count, long = 200, "a" * 1_000_000
+  numbers = [i % 3 if kind != "different" else i for i in range(count)]
+  starts = [f"{i:03}" for i in numbers]
+  if kind == "dictionary":
+    held = pa.DictionaryArray.from_arrays(
+      pa.array(numbers, pa.int32()), [start + long for start in starts[:3]]
+    )
+  else:
+    held = pa.array([start + long for start in starts])
+  table = pa.table({"text": held})
+  if path.suffix == ".parquet":
+    # Pages of one row: a page is read in one piece.
+    parquet.write_table(table, path, compression="zstd", write_batch_size=1)
+    assert path.stat().st_size < 1 << 20
+  else:
+    save(path, table, count)
+  del table, held
+  done = subprocess.run(
+    [sys.executable, "-c", _READ, str(path)],
+    capture_output=True,
+    text=True,
+    check=False,
+    # Each thread reserves a stack of 8 MB, which counts.
+    env={
+      **os.environ,
+      "OPENBLAS_NUM_THREADS": "1",
+      "ARROW_DEFAULT_MEMORY_POOL": "system",
+    },
+  )
+  assert done.returncode == 0, done.stderr
+  found = [line.split() for line in done.stdout.splitlines()]
+  assert found == [[str(i), "1000003", start] for i, start in enumerate(starts)]

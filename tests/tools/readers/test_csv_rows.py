@@ -6,6 +6,7 @@ import pytest
 from reading import placed, texts, write
 
 from hpgrain.tools.inputs import BadRecordError, find_inputs, units
+from hpgrain.tools.readers import csv_rows, long_bytes
 
 
 def test_quoted_fields_hold_commas_quotes_and_line_ends(tmp_path):
@@ -84,3 +85,14 @@ def test_header_alone_and_packed_files(tmp_path, any_gzip):
   assert texts(write(tmp_path / "x.csv", "text\n")) == []
   packed = gzip.compress(b"text\r\na\r\n")
   assert texts(write(tmp_path / "x.csv.gz", packed)) == ["a"]
+
+
+def test_a_line_that_does_not_fit_in_memory_is_an_error(tmp_path, monkeypatch):
+  monkeypatch.setattr("hpgrain.tools.readers.lines._BLOCK", 16)
+  monkeypatch.setattr(long_bytes, "LONG_BYTES", 40)
+  monkeypatch.setattr(csv_rows, "_FIELD_CHARACTERS", 100)
+  path = write(tmp_path / "x.csv", f"id,text\n1,{'b' * 80}\n2,{'c' * 120}\n")
+  with pytest.raises(ValueError, match="line at byte offset 91 has 122 bytes"):
+    texts(path)
+  path = write(tmp_path / "y.csv", f"id,text\n1,{'b' * 80}\n")
+  assert texts(path) == ["b" * 80]

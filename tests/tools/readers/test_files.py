@@ -117,7 +117,7 @@ def test_missing_objects_are_refused():
     find_inputs("memory://bucket/*.csv")
   with pytest.raises(ValueError, match="wildcard in the bucket's name"):
     find_inputs("memory://b*/x.jsonl")
-  with pytest.raises(ValueError, match="cannot be read"):
+  with pytest.raises(ValueError, match="cannot be used"):
     find_inputs("hdfs3nothing://bucket/x.jsonl")
 
 

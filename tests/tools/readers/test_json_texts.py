@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import (
   MAX_DEPTH,
   batch_parser,
   reference_texts,
   text_parser,
 )
-from hpgrain.tools.readers.records import BadTextError
 
 SECRET = b"sesame"
 
