@@ -69,8 +69,9 @@ def publish(
     final = options.corpus(key)
     name = upload.local_name(final, scratch=scratch)
     with _WRITERS[options.format](name, dtype=request.encoder.dtype) as writer:
-      if not may_replace:
+      if not may_replace and not storage.is_url(final):
         # Of two runs only one holds the writer; the other may have been first.
+        # What is on a store is compared as it is put.
         refuse_existing(options, key)
       with _progress(options, request, summaries, place) as report:
         counts = merge(

@@ -68,6 +68,13 @@ def hub():
     yield made
 
 
+@pytest.fixture(autouse=True)
+def forget_requests(hub):
+  """Tests come in any order; what another one asked for is not theirs."""
+  hub.forget()
+  hub.heal()
+
+
 @pytest.fixture
 def first(hub):
   return hub.find("org/two", "v1")

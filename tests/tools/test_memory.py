@@ -41,10 +41,11 @@ source = arguments.pop("source")
 tokenizer = load_tokenizer(arguments.pop("tokenizer"))
 manifest = prepare_corpus(
   source, tokenizer=tokenizer, workers=2, log_interval=0, **arguments)
-held = [
-  1024 * resource.getrusage(who).ru_maxrss
-  for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-]
+# Not our ru_maxrss, which begins with that of the process that started us.
+lines = open("/proc/self/status").read().splitlines()
+peak = next(int(l.split()[1]) for l in lines if l.startswith("VmHWM"))
+worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+held = [1024 * peak, 1024 * worker]
 print(json.dumps([manifest.records, manifest.bad_records, *held]))
 """
 
