@@ -9,18 +9,23 @@ no others. The position is a row number, so any batch can be made by itself.
 import dataclasses
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import grain
 import jax
 import numpy as np
 
 from hpgrain import shard
+from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.fields import FieldOptions, make_padding
 from hpgrain.token_rows import OpenRows
+from hpgrain.workers import WorkerBatches
 
 # What a batch's time goes to, in order.
 STAGES = ("plan", "read", "place")
+
+# What `Samples.place` says of rows whose number alone does not find them.
+PLACE = ("window", "first_row")
 
 
 class Samples(Protocol):
@@ -88,9 +93,26 @@ def make_shards(
   return parts, seconds
 
 
+class HostBatch(NamedTuple):
+  """A batch before it is placed.
+
+  Attributes:
+    layout: the number of its layout among the spec's.
+    parts: the fields of each of that layout's shards.
+    seconds: spent by stage.
+    place: where packed rows are found again, as `Samples.place` has it; empty
+      for rows that need no help.
+  """
+
+  layout: int
+  parts: list[dict[str, np.ndarray]]
+  seconds: dict[str, float]
+  place: dict[str, int]
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchSpec:
-  """Everything that makes a loader's batches.
+  """Everything that makes a loader's batches of rows by number.
 
   Attributes:
     samples: the rows.
@@ -103,16 +125,25 @@ class BatchSpec:
       for, of the few more that its index has.
     pad_last: whether rows left at the end fill a last batch with padding;
       otherwise they are dropped.
+    buckets: layouts of other numbers of positions, the least first and
+      `layout` among them, of which a batch takes the first that holds it.
+      Empty: every batch has `layout`.
   """
 
   samples: Samples
-  layout: shard.BatchLayout
+  layout: shard.BatchLayout | shard.HostLayout
   options: FieldOptions
   first_row: int = 0
   end_row: int | None = None
   epochs: int | None = None
   asked_only: bool = False
   pad_last: bool = False
+  buckets: tuple[shard.BatchLayout | shard.HostLayout, ...] = ()
+
+  @property
+  def layouts(self) -> tuple[shard.BatchLayout, ...]:
+    """All layouts that a batch may have."""
+    return self.buckets or (self.layout,)
 
   def with_num_samples(self, num_samples: int | None) -> "BatchSpec":
     """Returns the same batches of rows in Megatron's order for so many."""
@@ -120,6 +151,113 @@ class BatchSpec:
     samples = samples.with_num_samples(num_samples)
     end_row = find_end(samples, epochs=self.epochs, asked_only=self.asked_only)
     return dataclasses.replace(self, samples=samples, end_row=end_row)
+
+  def recorded(
+    self, state: Mapping[str, Any], *, asked_rows: int | None
+  ) -> "BatchSpec":
+    """Returns the batches in the order that a state's first start made.
+
+    Args:
+      state: a loader's.
+      asked_rows: rows that the run asks for, where it leaves the order's
+        length to the first start; None: it does not.
+
+    Raises:
+      ValueError: if the run asks for more rows than that order was made for.
+    """
+    saved = state.get("num_samples")
+    if asked_rows is None or saved is None:
+      return self
+    saved = integer("A loader state's num_samples", saved, minimum=0)
+    if asked_rows > saved:
+      raise ValueError(
+        f"This run was started for {saved} rows, and {asked_rows} are"
+        ' asked for now. order="megatron" depends on how many are asked for,'
+        " so it cannot be made longer: lower training.train_iters, or set"
+        f" training.train_samples={saved} to end with those rows, or begin a"
+        ' new run with more of them. order="stable" knows no end.'
+      )
+    if saved == getattr(self.samples, "num_samples", None):
+      return self
+    return self.with_num_samples(saved)
+
+  def until_end(self, batches: grain.DatasetIterator) -> grain.DatasetIterator:
+    """Returns the batches as they are: they end by themselves."""
+    return batches
+
+  def on_host(self) -> "BatchSpec":
+    """Returns the same without devices, for processes that have none."""
+    return dataclasses.replace(
+      self,
+      layout=self.layout.without_devices(),
+      buckets=tuple(layout.without_devices() for layout in self.buckets),
+    )
+
+  def batches(self, num_workers: int = 0) -> grain.IterDataset:
+    """Returns the batches, each (fields, seconds by stage)."""
+    made: grain.IterDataset = HostBatches(self.on_host())
+    if num_workers:
+      made = made.pipe(WorkerBatches, num_workers=num_workers)
+    return made.map(Placing(self.layouts))
+
+  def position(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a loader's state says of where the iterator stands.
+
+    Raises:
+      ValueError: it says nothing that could be.
+    """
+    rows = integer(
+      "A loader state's rows", state["rows"], minimum=0, maximum=MAX_ROW
+    )
+    place = {
+      name: integer(
+        f"A loader state's {name}", state.get(name), minimum=0, maximum=MAX_ROW
+      )
+      for name in self.first_place()
+    }
+    return {"rows": rows, **place}
+
+  def take(self, first_row: int) -> HostBatch | None:
+    """Makes the batch whose first row is given; None past the end."""
+    num_rows = self.layout.shape[0]
+    after = first_row + num_rows
+    if self.end_row is not None:
+      if not self.pad_last and after > self.end_row:
+        return None
+      if first_row >= self.end_row:
+        return None
+      after = min(after, self.end_row)
+    chosen = 0
+    if self.buckets:
+      samples: Any = self.samples
+      positions = samples.row_positions(
+        np.arange(first_row, after, dtype=np.int64)
+      )
+      fits = [layout.shape[1] >= positions for layout in self.buckets]
+      chosen = fits.index(True)
+    parts, seconds = make_shards(
+      self.samples,
+      self.layouts[chosen].shards,
+      first_row=first_row,
+      end_row=self.end_row,
+      options=self.options,
+    )
+    return HostBatch(chosen, parts, seconds, self._place(after - 1))
+
+  def _place(self, row: int) -> dict[str, int]:
+    samples: Any = self.samples
+    if not hasattr(samples, "place"):
+      return {}
+    return dict(zip(PLACE, samples.place(row)))
+
+  def first_place(self) -> dict[str, int]:
+    """Returns what is known of it before a row is planned."""
+    return dict.fromkeys(PLACE, 0) if hasattr(self.samples, "place") else {}
+
+  def after(self, first_row: int) -> int:
+    """Returns the row after the batch whose first row is given."""
+    after = first_row + self.layout.shape[0]
+    return after if self.end_row is None else min(after, self.end_row)
 
 
 def find_end(
@@ -138,53 +276,109 @@ def find_end(
   return min(rows, samples.num_samples) if asked_only else rows
 
 
-class _BatchIterator(grain.DatasetIterator):
+class HostBatches(grain.IterDataset):
+  """The batches, one at a time, not yet on devices."""
+
+  def __init__(
+    self,
+    spec: BatchSpec,
+    *,
+    start: Mapping[str, int] | None = None,
+    every: int = 1,
+  ):
+    """Holds what makes them.
+
+    Args:
+      spec: the batches.
+      start: the state to begin at; None = the spec's first row.
+      every: of so many batches, the first one.
+    """
+    super().__init__()
+    self._spec, self._start, self._every = spec, start, every
+
+  def __iter__(self) -> "_HostBatchIterator":
+    iterator = _HostBatchIterator(self._spec, every=self._every)
+    if self._start is not None:
+      iterator.set_state(dict(self._start))
+    return iterator
+
+  def shared_out(
+    self, state: Mapping[str, int], num_workers: int
+  ) -> list["HostBatches"]:
+    """Returns every `num_workers`-th batch from a state on, for each."""
+    samples: Any = self._spec.samples
+    if hasattr(samples, "measure"):
+      # Once here, instead of by every worker for itself.
+      samples.measure()
+    num_rows = self._spec.layout.shape[0]
+    return [
+      HostBatches(
+        self._spec,
+        start={**state, "rows": state["rows"] + worker * num_rows},
+        every=num_workers,
+      )
+      for worker in range(num_workers)
+    ]
+
+  def state_after(
+    self, state: Mapping[str, int], batch: HostBatch
+  ) -> dict[str, int]:
+    """Returns the state after the batch that follows a state."""
+    return {"rows": self._spec.after(state["rows"]), **batch.place}
+
+  def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+    """Refuses: rows come in one order, which a slice would break."""
+    del sl, sequential_slice
+    raise ValueError(
+      "A loader's batches are not sliced. Use dataloader.num_workers for"
+      " worker processes."
+    )
+
+
+class _HostBatchIterator(grain.DatasetIterator):
   """Makes batch after batch; its position is a row number.
 
-  Its state holds that alone: Grain copies it for every prefetched batch.
+  Its state holds little more: Grain copies it for every prefetched batch.
   """
 
-  def __init__(self, spec: BatchSpec):
+  def __init__(self, spec: BatchSpec, *, every: int):
     super().__init__()
-    self._spec = spec
+    self._spec, self._every = spec, every
     self._row = spec.first_row
+    self._place = spec.first_place()
 
-  def __next__(self) -> tuple[dict[str, jax.Array], dict[str, float]]:
-    spec = self._spec
-    num_rows = spec.layout.shape[0]
-    after = self._row + num_rows
-    if spec.end_row is not None:
-      if not spec.pad_last and after > spec.end_row:
-        raise StopIteration
-      if self._row >= spec.end_row:
-        raise StopIteration
-      after = min(after, spec.end_row)
-    parts, seconds = make_shards(
-      spec.samples,
-      spec.layout.shards,
-      first_row=self._row,
-      end_row=spec.end_row,
-      options=spec.options,
-    )
-    began = time.perf_counter()
-    placed = shard.place(spec.layout, parts)
-    seconds["place"] = time.perf_counter() - began
-    self._row = after
-    return placed, seconds
+  def __next__(self) -> HostBatch:
+    batch = self._spec.take(self._row)
+    if batch is None:
+      raise StopIteration
+    self._place = batch.place
+    num_rows = self._spec.layout.shape[0]
+    self._row = self._spec.after(self._row + (self._every - 1) * num_rows)
+    return batch
 
-  def get_state(self) -> dict[str, Any]:
-    return {"rows": self._row}
+  def get_state(self) -> dict[str, int]:
+    return {"rows": self._row, **self._place}
 
-  def set_state(self, state: dict[str, Any]) -> None:
+  def set_state(self, state: dict[str, int]) -> None:
     self._row = state["rows"]
+    self._place = {name: state[name] for name in self._place}
+    if self._place:
+      samples: Any = self._spec.samples
+      samples.seek(*self._place.values())
 
 
-class BatchIterDataset(grain.IterDataset):
-  """The batches, one at a time, without prefetch."""
+class Placing:
+  """Puts batches on their devices; what `grain.IterDataset.map` is given."""
 
-  def __init__(self, spec: BatchSpec):
-    super().__init__()
-    self._spec = spec
+  def __init__(self, layouts: tuple[shard.BatchLayout, ...]):
+    """Holds the layouts that batches have."""
+    self._layouts = layouts
 
-  def __iter__(self) -> _BatchIterator:
-    return _BatchIterator(self._spec)
+  def __call__(
+    self, batch: HostBatch
+  ) -> tuple[dict[str, jax.Array], dict[str, float]]:
+    """Returns the fields as global arrays, and seconds by stage."""
+    began = time.perf_counter()
+    placed = shard.place(self._layouts[batch.layout], batch.parts)
+    seconds = dict(batch.seconds, place=time.perf_counter() - began)
+    return placed, seconds

@@ -24,6 +24,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from hpgrain.loader import LoaderIterator
+from hpgrain.stream_batches import STREAM_PARTS
 
 MANIFEST_NAME = "data_manifest.json"
 
@@ -109,16 +110,27 @@ def read_state(
       f"{directory} lacks {', '.join(missing)} of {num_processes} parts; the"
       " save did not complete. Restore an earlier step."
     )
-  # Of plans every process saves the same state, whatever rows it held.
-  first_name, state = parts[0, num_processes]
-  for name, other in parts.values():
-    if other != state:
+  # Every process saves the same state, whatever rows it held; but of row
+  # streams it adds those that it ran.
+  streams = []
+  first_name, first = parts[0, num_processes]
+  for name, state in parts.values():
+    streams += state.get(STREAM_PARTS, [])
+    if _common(state) != _common(first):
       raise ValueError(
         f"{directory}: {first_name} and {name} hold different states, rows"
-        f" {state.get('rows')} and {other.get('rows')}. The processes did not"
+        f" {first.get('rows')} and {state.get('rows')}. The processes did not"
         " save the same step; restore an earlier one."
       )
-  return state, _read_manifest(directory / MANIFEST_NAME)
+  merged = _common(first)
+  if STREAM_PARTS in first:
+    merged[STREAM_PARTS] = streams
+  return merged, _read_manifest(directory / MANIFEST_NAME)
+
+
+def _common(state: dict[str, Any]) -> dict[str, Any]:
+  """What all processes must agree on."""
+  return {key: state[key] for key in state if key != STREAM_PARTS}
 
 
 def _read_manifest(path: epath.Path) -> dict[str, Any] | None:

@@ -16,11 +16,15 @@ import grain
 import jax
 
 from hpgrain import batch, fingerprint
-from hpgrain.arguments import MAX_ROW, integer
+from hpgrain.arguments import integer
 from hpgrain.batch import AttentionOptions
-from hpgrain.batches import STAGES, BatchIterDataset, BatchSpec, Samples
+from hpgrain.batches import STAGES, BatchSpec, Samples
+from hpgrain.stream_batches import StreamSpec
 
 STATE_VERSION = 1
+
+# What makes a loader's batches: rows by number, or row streams.
+Spec = BatchSpec | StreamSpec
 
 
 class Loader(grain.IterDataset):
@@ -28,11 +32,12 @@ class Loader(grain.IterDataset):
 
   def __init__(
     self,
-    spec: BatchSpec,
+    spec: Spec,
     *,
     prefetch: int = 2,
     attention: AttentionOptions | None = None,
     asked_rows: int | None = None,
+    num_workers: int = 0,
   ):
     """Holds what makes the batches; nothing is read before iteration.
 
@@ -44,19 +49,23 @@ class Loader(grain.IterDataset):
       asked_rows: rows the run asks for, in an order that depends on how many
         and leaves it to the first start: a restored state says for how many
         that was, and fewer are refused. None: nothing is left open.
+      num_workers: processes that make batches beside this one, for
+        transforms that are slow in Python; 0 makes them here.
     """
     super().__init__()
-    if prefetch < 0:
-      raise ValueError(f"prefetch must be at least 0, got {prefetch}.")
     self.spec = spec
-    self._prefetch = prefetch
+    self._prefetch = integer("prefetch", prefetch, minimum=0)
+    self._num_workers = integer("num_workers", num_workers, minimum=0)
     self._attention = attention or AttentionOptions()
     self._asked_rows = asked_rows
 
   def __iter__(self) -> "LoaderIterator":
     """Returns a fresh iterator."""
     return LoaderIterator(
-      self.spec, prefetch=self._prefetch, asked_rows=self._asked_rows
+      self.spec,
+      prefetch=self._prefetch,
+      asked_rows=self._asked_rows,
+      num_workers=self._num_workers,
     )
 
   @property
@@ -109,15 +118,17 @@ def _epochs(samples: Any, rows: int) -> dict[str, float]:
   }
 
 
-def _batches(spec: BatchSpec, prefetch: int) -> grain.DatasetIterator:
+def _batches(
+  spec: Spec, *, prefetch: int, num_workers: int
+) -> grain.DatasetIterator:
   """Returns an iterator over the batches, made ahead by a thread."""
-  batches: grain.IterDataset = BatchIterDataset(spec)
+  batches = spec.batches(num_workers)
   if prefetch:
     batches = batches.pipe(
       grain.experimental.ThreadPrefetchIterDataset,
       prefetch_buffer_size=prefetch,
     )
-  return iter(batches)
+  return spec.until_end(iter(batches))
 
 
 # Iterators that nobody closed would be collected after the modules they need.
@@ -140,14 +151,15 @@ class LoaderIterator(grain.DatasetIterator):
 
   def __init__(
     self,
-    spec: BatchSpec,
+    spec: Spec,
     *,
     prefetch: int,
     asked_rows: int | None = None,
+    num_workers: int = 0,
   ):
     """Begins at the spec's first row; the arguments are `Loader`'s."""
-    super().__init__(_batches(spec, prefetch))
-    self._prefetch = prefetch
+    self._ahead = {"prefetch": prefetch, "num_workers": num_workers}
+    super().__init__(_batches(spec, **self._ahead))
     self._asked_rows = asked_rows
     self._take(spec)
     self._totals = dict.fromkeys(("wait", *STAGES), 0.0)
@@ -155,7 +167,7 @@ class LoaderIterator(grain.DatasetIterator):
     self.last_times = dict.fromkeys(("wait", *STAGES), 0.0)
     _open.add(self)
 
-  def _take(self, spec: BatchSpec) -> None:
+  def _take(self, spec: Spec) -> None:
     """Makes `spec` what this iterator's state is about."""
     self._spec = spec
     identity = spec.samples.unique_identifiers
@@ -182,11 +194,15 @@ class LoaderIterator(grain.DatasetIterator):
 
   @property
   def rows(self) -> int:
-    """Global rows handed out so far, padding rows not counted."""
+    """Global rows handed out so far, padding rows not counted.
+
+    Of row streams they are: where the next row of its stream is padding, is
+    no other process's to know.
+    """
     return self._parent.get_state()["rows"]
 
   @property
-  def spec(self) -> BatchSpec:
+  def spec(self) -> Spec:
     """What makes the batches, as a restored state has it."""
     return self._spec
 
@@ -209,12 +225,14 @@ class LoaderIterator(grain.DatasetIterator):
   def get_state(self) -> dict[str, Any]:
     """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes.
 
-    In Megatron's order also "num_samples": what its index was made for.
+    In Megatron's order also "num_samples": what its index was made for. Of
+    packed rows also "window" and "first_row", where to look for them; of row
+    streams "parts", where this process's streams are.
     """
     state = {
       "version": STATE_VERSION,
       "fingerprint": dict(self._digests),
-      "rows": self.rows,
+      **self._parent.get_state(),
     }
     if self._num_samples is not None:
       state["num_samples"] = self._num_samples
@@ -251,41 +269,28 @@ class LoaderIterator(grain.DatasetIterator):
         f"This version reads loader states of version {STATE_VERSION}, got"
         f" {state['version']!r}."
       )
-    self._adopt(state.get("num_samples"))
+    self._adopt(state)
     fingerprint.check(state["fingerprint"], self.parts, saved_parts)
-    rows = integer(
-      "A loader state's rows", state["rows"], minimum=0, maximum=MAX_ROW
-    )
+    position = self._spec.position(state)
     if self._spec.first_row:
       raise ValueError(
         f"dataloader.consumed_samples is {self._spec.first_row}, but a state"
-        f" at row {rows} is restored: both say where to begin. Set"
+        f" at row {position['rows']} is restored: both say where to begin. Set"
         " consumed_samples to 0 when resuming from a checkpoint."
       )
-    self._parent.set_state({"rows": rows})
+    self._parent.set_state(position)
 
-  def _adopt(self, saved: Any) -> None:
-    """Goes on in the order that the first start made, if it was left open.
+  def _adopt(self, state: Mapping[str, Any]) -> None:
+    """Goes on with the rows that the first start made, where it was left open.
 
     Raises:
       ValueError: if the run asks for more rows than that order was made for.
     """
-    if self._asked_rows is None or saved is None:
+    spec = self._spec.recorded(state, asked_rows=self._asked_rows)
+    if spec is self._spec:
       return
-    saved = integer("A loader state's num_samples", saved, minimum=0)
-    if self._asked_rows > saved:
-      raise ValueError(
-        f"This run was started for {saved} rows, and {self._asked_rows} are"
-        ' asked for now. order="megatron" depends on how many are asked for,'
-        " so it cannot be made longer: lower training.train_iters, or set"
-        f" training.train_samples={saved} to end with those rows, or begin a"
-        ' new run with more of them. order="stable" knows no end.'
-      )
-    if saved == self._num_samples:
-      return
-    spec = self._spec.with_num_samples(saved)
     self._parent.close()
-    self._parents = (_batches(spec, self._prefetch),)
+    self._parents = (_batches(spec, **self._ahead),)
     self._take(spec)
 
   # Orbax's own way of saving a stateful object (its v1 API calls these).

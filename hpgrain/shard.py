@@ -53,6 +53,30 @@ class BatchLayout:
   shape: tuple[int, int]
   shards: tuple[Shard, ...]
 
+  def without_devices(self) -> "HostLayout":
+    """Returns the rectangles alone, which other processes can be told."""
+    return HostLayout(
+      self.shape,
+      tuple(Shard(part.rows, part.window, ()) for part in self.shards),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class HostLayout:
+  """The rectangles of a `BatchLayout`, for processes without its devices.
+
+  Attributes:
+    shape: (rows, positions) of the global batch.
+    shards: its rectangles, without devices.
+  """
+
+  shape: tuple[int, int]
+  shards: tuple[Shard, ...]
+
+  def without_devices(self) -> "HostLayout":
+    """Returns itself."""
+    return self
+
 
 def make_mesh(
   axes: Sequence[str],
