@@ -112,6 +112,46 @@ class IndexCache:
     )
     return found
 
+  def find(
+    self,
+    kind: str,
+    *,
+    key: Mapping[str, Any],
+    arrays: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
+  ) -> dict[str, np.ndarray] | None:
+    """Returns the arrays of a key as `get` does, or None where none are kept.
+
+    Args:
+      kind: as for `get`.
+      key: as for `get`.
+      arrays: as for `get`.
+    """
+    if self.folder is None:
+      return None
+    entry = index_cache_file.describe(kind, key=key, arrays=arrays)
+    try:
+      return _read(self.folder / entry.name, entry)
+    except OSError as error:
+      self.report(error)
+    return None
+
+  def report(self, error: OSError) -> None:
+    """Says, once a folder, that it cannot be used, and what then happens."""
+    what = error.strerror or str(error)
+    where = error.filename2 or error.filename
+    cause = f"{what}: {where}" if where else what
+    # The same cause each time, so that one is logged a folder.
+    log_once(
+      _log,
+      logging.WARNING,
+      "The index cache %s cannot be used (%s). Indices that are missing there"
+      " are built in memory, by every process for itself and at every start."
+      " Make room there or take the right to write, name another folder in"
+      " data_cache_path, or leave it unset to build in memory silently.",
+      self.folder,
+      _failures.setdefault(self.folder, cause),
+    )
+
   def _note(self, event: CacheEvent) -> None:
     self.events.append(event)
     _log.info(
@@ -138,13 +178,13 @@ class IndexCache:
     except OSError as error:
       # It may be sound, and others may read it: it is not ours to replace.
       readable = False
-      self._report(error)
+      self.report(error)
     built = index_cache_file.as_stored(entry, build())
     if readable:
       try:
         return self._write(path, entry, built), path, True
       except OSError as error:
-        self._report(error)
+        self.report(error)
     return built, None, True
 
   def _write(
@@ -169,22 +209,6 @@ class IndexCache:
       return contextlib.nullcontext()
     with self._lock:
       return self._turns.setdefault(name, threading.Lock())
-
-  def _report(self, error: OSError) -> None:
-    what = error.strerror or str(error)
-    where = error.filename2 or error.filename
-    cause = f"{what}: {where}" if where else what
-    # The same cause each time, so that one is logged a folder.
-    log_once(
-      _log,
-      logging.WARNING,
-      "The index cache %s cannot be used (%s). Indices that are missing there"
-      " are built in memory, by every process for itself and at every start."
-      " Make room there or take the right to write, name another folder in"
-      " data_cache_path, or leave it unset to build in memory silently.",
-      self.folder,
-      _failures.setdefault(self.folder, cause),
-    )
 
 
 def _read(path: Path, entry: Entry) -> dict[str, np.ndarray] | None:

@@ -19,7 +19,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -54,20 +54,41 @@ def publish(
   Raises:
     OSError: as the system has it; nothing is left behind.
   """
-  path = folder / entry.name
-  with _partial_file(folder, entry.name) as (fd, partial):
+  with partial_file(folder, entry.name) as (fd, partial):
     index_cache_file.write(fd, entry, arrays)
-    _sync(fd)
-    try:
-      path.hardlink_to(partial)
-    except FileExistsError:
-      if _is_whole(path, entry):
-        return
-      partial.replace(path)
-    except OSError:
-      # Not every file system has links; two names for one file are not needed.
-      partial.replace(path)
-  _sync_folder(folder)
+    publish_partial(
+      fd, partial, folder / entry.name, is_whole=lambda p: _is_whole(p, entry)
+    )
+  sync_folder(folder)
+
+
+def publish_partial(
+  fd: int, partial: Path, path: Path, *, is_whole: Callable[[Path], bool]
+) -> None:
+  """Gives what was written its name, unless another process was faster.
+
+  The name lasts when the folder is synced, too.
+
+  Args:
+    fd: of the file, with all its content.
+    partial: its name until now.
+    path: the name, in the same folder.
+    is_whole: whether a file of that name is what it should be; one that is
+      not is replaced.
+
+  Raises:
+    OSError: as the system has it.
+  """
+  _sync(fd)
+  try:
+    path.hardlink_to(partial)
+  except FileExistsError:
+    if is_whole(path):
+      return
+    partial.replace(path)
+  except OSError:
+    # Not every file system has links; two names for one file are not needed.
+    partial.replace(path)
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -101,8 +122,19 @@ def _remove_if_abandoned(path: Path, same_machine: bool) -> None:
 
 
 @contextlib.contextmanager
-def _partial_file(folder: Path, name: str) -> Iterator[tuple[int, Path]]:
-  """Gives an empty file, locked, that is gone afterwards."""
+def partial_file(folder: Path, name: str) -> Iterator[tuple[int, Path]]:
+  """Gives an empty file, locked, whose name is gone afterwards.
+
+  Args:
+    folder: where it lies; it exists.
+    name: what it is to be called: kind, "-", 32 hex digits and the suffix.
+
+  Yields:
+    (descriptor, path).
+
+  Raises:
+    OSError: as the system has it; nothing is left behind.
+  """
   fd, path = _create_locked(folder, name)
   try:
     yield fd, path
@@ -169,7 +201,8 @@ def _is_whole(path: Path, entry: Entry) -> bool:
     return False
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+  """Makes the names in a folder durable."""
   fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
   try:
     _sync(fd)

@@ -6,9 +6,10 @@ All are sums over records, so neither batches, threads nor their order change
 them. They belong to one process's object; add up those of several.
 """
 
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpgrain.examples import Examples
@@ -23,6 +24,18 @@ class Counters:
     self._sums: Counter[str] = Counter()
     self._dropped: Counter[str] = Counter()
     self._tokens_dropped: Counter[str] = Counter()
+    self._recording = threading.local()
+
+  @contextlib.contextmanager
+  def recorded(self) -> Iterator["Counters"]:
+    """Gives counters of what this thread adds meanwhile, and only of that."""
+    outer = getattr(self._recording, "counters", ())
+    inner = Counters()
+    self._recording.counters = (*outer, inner)
+    try:
+      yield inner
+    finally:
+      self._recording.counters = outer
 
   def add(
     self,
@@ -45,6 +58,8 @@ class Counters:
       self._sums["tokens"] += len(examples.input_ids)
       self._dropped.update(dropped)
       self._tokens_dropped.update(tokens_dropped)
+    for recorder in getattr(self._recording, "counters", ()):
+      recorder.add(examples, dropped=dropped, tokens_dropped=tokens_dropped)
 
   def as_dict(self) -> dict[str, Any]:
     """The counters as JSON.
