@@ -76,17 +76,19 @@ def open_records(
   refuse_compressed(files)
   return TextFileRecords(
     files,
-    _TEXTS[form] if form in _TEXTS else _json_format(files),
+    _TEXTS[form] if form in _TEXTS else json_format(files),
     name=name,
     cache=IndexCache(None) if cache is None else cache,
   )
 
 
-def _json_format(files: Sequence[InputFile]) -> TextFormat:
-  """Lines or arrays: a file named .json may be either."""
-  arrays = [
-    file.path.lower().endswith(".json") and is_array(file) for file in files
-  ]
+def json_format(files: Sequence[InputFile]) -> TextFormat:
+  """Returns lines or arrays: a file named .json may be either.
+
+  Raises:
+    ValueError: some are arrays and some are not.
+  """
+  arrays = [_may_be_array(file.path) and is_array(file) for file in files]
   if len(set(arrays)) > 1:
     array, lines = files[arrays.index(True)], files[arrays.index(False)]
     raise ValueError(
@@ -94,3 +96,8 @@ def _json_format(files: Sequence[InputFile]) -> TextFormat:
       f" {lines.path} is not. Make two sources of them, or convert one."
     )
   return JSON_ARRAY if arrays[0] else JSON_LINES
+
+
+def _may_be_array(path: str) -> bool:
+  name = path.lower().removesuffix(".gz").removesuffix(".zst")
+  return name.endswith(".json")

@@ -1,0 +1,1 @@
+"""Sources whose records are read one after the other; see `source.InTurn`."""
