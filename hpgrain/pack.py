@@ -146,6 +146,45 @@ def best_fit_decreasing(
   )
 
 
+def fixed(
+  lengths: np.ndarray | Sequence[int],
+  *,
+  examples_per_row: int,
+  arrived: int = 0,
+  final: bool = True,
+) -> PackedRows:
+  """Packs so many examples a row, as they arrive, whatever their lengths.
+
+  Args:
+    lengths: int32[n], tokens of each example in the order of arrival.
+    examples_per_row: of every row but the last of all, which may hold fewer.
+    arrived: how many have been looked at before.
+    final: as for `first_fit`.
+
+  Raises:
+    ValueError: an argument or a length is out of range.
+  """
+  lengths = _checked(lengths, 1, 0)
+  if examples_per_row < 1:
+    raise ValueError(
+      f"examples_per_row must be at least 1, got {examples_per_row}."
+    )
+  if not 0 <= arrived <= len(lengths):
+    raise ValueError(
+      f"arrived must be one of 0 to {len(lengths)}, got {arrived}."
+    )
+  items = np.flatnonzero(lengths)
+  if not final:
+    items = items[: len(items) // examples_per_row * examples_per_row]
+  splits = np.arange(0, len(items), examples_per_row, dtype=np.int64)
+  # Whether a row is full is known with its last example; that it stays short,
+  # when there is no more.
+  looked = int(items[-1]) + 1 if len(items) else 0
+  if len(items) % examples_per_row:
+    looked = len(lengths)
+  return PackedRows(np.append(splits, len(items)), items, max(arrived, looked))
+
+
 def concat(
   lengths: np.ndarray | Sequence[int], *, budget: int, max_items: int = 0
 ) -> tuple[Pieces, np.ndarray]:

@@ -17,17 +17,11 @@ import grain
 import numpy as np
 
 from hpgrain import gather
-from hpgrain.arguments import integer, row_numbers
 from hpgrain.corpus import Corpus, choose_split
 from hpgrain.fields import FieldOptions
-from hpgrain.mixes import plain_mix
-from hpgrain.packed_fields import (
-  PackedPlans,
-  clip,
-  make_packed_fields,
-  starts,
-)
-from hpgrain.packed_windows import PackedWindows, PackingOptions, WindowRows
+from hpgrain.packed_fields import PackedPlans, clip, make_packed_fields
+from hpgrain.packed_rows import Pass, RowPlanner
+from hpgrain.packing import PackingOptions
 from hpgrain.records import INPUT_IDS, LABELS, TOKENS, RowPlans
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.splits import parse_split
@@ -62,6 +56,10 @@ class DocumentLengths:
       np.int32
     )
 
+  def place(self, example: int) -> str:
+    """Where an example is in the corpus, for messages."""
+    return f"sequence {self.first + example}"
+
 
 class PackedSamples(grain.MapDataset):
   """Rows packed of the documents of one or several corpora."""
@@ -80,6 +78,7 @@ class PackedSamples(grain.MapDataset):
     labels_are_shifted: bool = True,
     names: Sequence[str] | None = None,
     vocab_size: int | None = None,
+    length_buckets: Sequence[int] = (),
   ):
     """Opens the corpora; nothing is packed before a row is asked for.
 
@@ -97,14 +96,13 @@ class PackedSamples(grain.MapDataset):
         it; if not, it is the position's own.
       names: key the orders; default the prefixes' basenames.
       vocab_size: ids at or above it are an error when rows are read.
+      length_buckets: positions that a batch may have; see `row_positions`.
 
     Raises:
       ValueError: for an illegal argument, a pair that is not sound, two
         sources of one name, or a source without a sequence in the split.
     """
     super().__init__()
-    if not prefixes:
-      raise ValueError("Packed rows need at least one corpus, got none.")
     readers = [
       p if isinstance(p, IndexedReader) else IndexedReader(p) for p in prefixes
     ]
@@ -112,18 +110,9 @@ class PackedSamples(grain.MapDataset):
       Corpus(reader, None if names is None else names[i])
       for i, reader in enumerate(readers)
     )
-    self._check_names()
-    if weights is not None and len(weights) != len(readers):
-      raise ValueError(
-        f"A blend needs one weight a source, got {len(weights)} weights for"
-        f" {len(readers)} sources."
-      )
-    self.options = options
     self.seq_length = options.budget
     self.vocab_size = vocab_size
-    self._seed = integer("seed", seed)
     self._split, self._split_index = split, split_index
-    self._shuffle, self._epochs = shuffle, epochs
     self._ahead = int(labels_are_shifted)
     self._members = tuple(
       DocumentLengths(
@@ -135,116 +124,82 @@ class PackedSamples(grain.MapDataset):
       for corpus in self.sources
       for first, last in [choose_split(corpus.reader, split, split_index)]
     )
-    self._mix = plain_mix(weights, "no")
-    self._windows = PackedWindows(
+    self.planner = RowPlanner(
       self._members,
-      self._mix,
-      options,
+      options=options,
       seed=seed,
+      weights=weights,
       shuffle=shuffle,
       epochs=epochs,
+      length_buckets=length_buckets,
     )
 
-  def _check_names(self) -> None:
-    seen: dict[str, int] = {}
-    for i, source in enumerate(self.sources):
-      if seen.setdefault(source.name, i) != i:
-        raise ValueError(
-          f"Sources {seen[source.name]} and {i} are both named"
-          f" {source.name!r}, so their records would share an order. Give each"
-          " its own name."
-        )
-
   def __len__(self) -> int:
-    """Rows of all epochs; of one, where they have no end."""
-    return self.num_rows(self._epochs or 1)
-
-  @property
-  def rows_per_epoch(self) -> int:
-    """Rows of all epochs; of one, where they have no end."""
-    return len(self)
-
-  def num_rows(self, epochs: int) -> int:
-    """Returns how many rows `epochs` epochs have, which packs all of them.
-
-    Raises:
-      ValueError: these rows end after another number of epochs.
-    """
-    if self._epochs not in (None, epochs):
-      raise ValueError(
-        f"These rows end after {self._epochs} epochs, not after {epochs}."
-      )
-    windows = self._windows
-    if self._epochs is None:
-      windows = PackedWindows(
-        self._members,
-        self._mix,
-        self.options,
-        seed=self._seed,
-        shuffle=self._shuffle,
-        epochs=epochs,
-      )
-    num_rows = windows.num_rows
-    assert num_rows is not None, "an order of epochs ends"
-    return num_rows
+    """Rows of all epochs, which packs them once; sys.maxsize without end."""
+    return self.planner.num_rows_or_endless
 
   def __getitem__(self, index: Any) -> Any:
-    """Returns {tokens, labels}, int32[seq_length] each, of row `index`."""
+    """Returns {tokens, labels}, int32[n] each, of row `index`, not padded."""
     if isinstance(index, slice):
       return self.slice(index)
-    rows = self.open_rows([operator.index(index)])
-    fields = rows.fields(
-      (0, self.seq_length), num_rows=1, options=FieldOptions()
+    plans = self.plan(index)
+    num_positions = int((plans.start + plans.length).max())
+    fields = PackedTokenRows(self, plans).fields(
+      (0, num_positions), num_rows=1, options=FieldOptions()
     )
     return {TOKENS: fields[INPUT_IDS][0], LABELS: fields[LABELS][0]}
 
   @property
   def unique_identifiers(self) -> dict[str, Any]:
     """Everything that decides the rows; paths and times do not."""
-    options = self.options
     return {
       "kind": "packed documents",
-      "order": "stable",
-      "shuffle": bool(self._shuffle),
-      "seed": self._seed,
-      "seq_length": options.budget,
       "split": parse_split(self._split),
       "split_index": self._split_index,
-      "packing": {
-        "packer": options.packer,
-        "plan_window": options.plan_window,
-        "overlong": options.overlong,
-        "segment_multiple": options.segment_multiple,
-        "max_segments": options.max_items,
-        "min_buffered_samples": options.min_buffered,
-        "epochs": self._epochs,
-      },
       "sources": [source.identity for source in self.sources],
-      **self._mix.identity,
+      **self.planner.identity,
     }
+
+  @property
+  def members(self) -> tuple[Pass, ...]:
+    """What one time through each source is, for `rows_per_source`."""
+    return self.planner.passes
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """Rows of one epoch by itself, which packs all of it."""
+    return self.planner.rows_per_epoch()
+
+  def num_rows(self, epochs: int) -> int:
+    """Returns how many rows `epochs` epochs have, which packs them once.
+
+    Raises:
+      ValueError: these rows end after another number of epochs, or never.
+    """
+    return self.planner.num_rows(epochs)
+
+  def has_row(self) -> bool:
+    """Whether there is a row at all, packing as little as it takes."""
+    return self.planner.windows.has_row()
 
   def rows_per_source(self, num_rows: int) -> np.ndarray:
     """Returns int64[sources]: records of each in the first `num_rows` rows."""
-    return self._windows.records_before(num_rows)
+    return self.planner.windows.records_before(num_rows)
+
+  def row_positions(self, rows: np.ndarray | Sequence[int]) -> int:
+    """Returns how many positions a batch of rows int64[n] needs.
+
+    See `RowPlanner.row_positions`.
+    """
+    return self.planner.row_positions(rows)
 
   def plan(self, index: int) -> PackedPlans:
     """Plans one row."""
     return self.plan_rows([operator.index(index)])
 
   def plan_rows(self, rows: np.ndarray | Sequence[int]) -> PackedPlans:
-    """Plans many rows, reading no token.
-
-    Raises:
-      IndexError: there is no such row.
-      ValueError: a document is longer than a row, if that is an error.
-    """
-    found = []
-    for row in row_numbers(rows).tolist():
-      window = self._windows.find(row)
-      found.append(
-        (self._windows.window(window), row - self._windows.first_row(window))
-      )
-    return _joined(found, multiple=self.options.segment_multiple)
+    """Plans many rows, reading no token; see `RowPlanner.plan_rows`."""
+    return self.planner.plan_rows(rows)
 
   def open_rows(self, rows: np.ndarray | Sequence[int]) -> "PackedTokenRows":
     """Plans rows, to read windows of their fields."""
@@ -252,11 +207,11 @@ class PackedSamples(grain.MapDataset):
 
   def place(self, row: int) -> tuple[int, int]:
     """Returns (window, first_row), which `seek` takes."""
-    return self._windows.place(row)
+    return self.planner.windows.place(row)
 
   def seek(self, window: int, first_row: int) -> None:
     """Lets rows from a window on be found without those before it."""
-    self._windows.seek(window, first_row)
+    self.planner.windows.seek(window, first_row)
 
   def read_parts(
     self,
@@ -339,31 +294,3 @@ class PackedTokenRows:
       num_rows=num_rows,
       options=options,
     )
-
-
-def _joined(
-  found: Sequence[tuple[WindowRows, int]], *, multiple: int
-) -> PackedPlans:
-  """One plan of rows that windows hold."""
-  parts = [
-    slice(window.row_splits[row], window.row_splits[row + 1])
-    for window, row in found
-  ]
-  counts = [part.stop - part.start for part in parts]
-  row_splits = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-
-  def join(name: str, dtype: type) -> np.ndarray:
-    arrays = [
-      getattr(window, name)[part] for (window, _), part in zip(found, parts)
-    ]
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-
-  length = join("length", np.int32)
-  return PackedPlans(
-    row_splits=row_splits.astype(np.int64),
-    source=join("source", np.int32),
-    example=join("example", np.int64),
-    offset=join("offset", np.int64),
-    length=length,
-    start=starts(row_splits.astype(np.int64), length, multiple=multiple),
-  )

@@ -10,86 +10,22 @@ Any window is packed by itself, so any row is found from the number of rows of
 the windows before it.
 """
 
+import bisect
 import collections
 import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hpgrain import pack
-from hpgrain.arguments import integer
-from hpgrain.mixes import Mix, Pattern
-from hpgrain.order import grouped, permutation_key, permute
+from hpgrain.example_order import ExampleOrder, Lengths
+from hpgrain.mixes import Mix
+from hpgrain.order import permutation_key, permute
+from hpgrain.packing import PackingOptions, pack_window, reordered
 
-PACKERS = ("best_fit", "first_fit", "concat", "pad")
 # Windows that are held: a batch may reach from one into the next.
 _HELD_WINDOWS = 4
-
-
-class Lengths(Protocol):
-  """A source: records, each of which makes examples of known lengths."""
-
-  name: str
-  num_records: int
-
-  def examples(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (first int64[n], count int64[n]): the examples of records."""
-    ...
-
-  def lengths(self, examples: np.ndarray) -> np.ndarray:
-    """Returns int32[n], tokens of each example; 0 where it is left out."""
-    ...
-
-
-@dataclasses.dataclass(frozen=True)
-class PackingOptions:
-  """How the rows of a window are made; part of what decides the rows.
-
-  Attributes:
-    budget: tokens a row holds.
-    packer: "best_fit" (best-fit-decreasing), "first_fit" (in the order of
-      arrival), "concat" (cut anywhere), "pad" (an example a row).
-    plan_window: positions of the order that are packed together.
-    overlong: what becomes of an example longer than the budget; see
-      `pack.overlong`.
-    segment_multiple: room that a piece takes is rounded up to a multiple.
-    max_items: pieces a row holds; 0 for no limit.
-    min_buffered: of "first_fit".
-  """
-
-  budget: int
-  packer: str = "best_fit"
-  plan_window: int = 16384
-  overlong: str = "error"
-  segment_multiple: int = 1
-  max_items: int = 0
-  min_buffered: int = 200
-
-  def __post_init__(self) -> None:
-    if self.packer not in PACKERS:
-      raise ValueError(
-        f"packer must be one of {', '.join(PACKERS)}, got {self.packer!r}."
-      )
-    for name, least in (
-      ("budget", 1),
-      ("plan_window", 1),
-      ("segment_multiple", 1),
-      ("max_items", 0),
-      ("min_buffered", 1),
-    ):
-      integer(name, getattr(self, name), minimum=least)
-    if self.packer == "concat" and self.segment_multiple > 1:
-      raise ValueError(
-        'packer="concat" cuts examples where a row ends, so their room is not'
-        f" rounded up: segment_multiple must be 1, got {self.segment_multiple}."
-      )
-    if self.budget % self.segment_multiple:
-      raise ValueError(
-        f"The token budget must be a multiple of segment_multiple, got"
-        f" {self.budget} and {self.segment_multiple}."
-      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +39,8 @@ class WindowRows:
     offset: int64[m], the piece's first token in it.
     length: int32[m], tokens of the piece.
     ends: bool[m], whether the example ends with the piece.
+    position: int64[m], of the record that made it, in the order.
+    tokens: int64[sources], of the window's examples, in a row or not.
   """
 
   row_splits: np.ndarray
@@ -111,6 +49,8 @@ class WindowRows:
   offset: np.ndarray
   length: np.ndarray
   ends: np.ndarray
+  position: np.ndarray
+  tokens: np.ndarray
 
   def __len__(self) -> int:
     """Number of rows."""
@@ -144,21 +84,11 @@ class PackedWindows:
     Raises:
       ValueError: a source that the mix draws from has no record.
     """
-    self.sources = tuple(sources)
     self.options = options
-    self._mix, self._epochs = mix, epochs
-    self._seed, self._shuffle = integer("seed", seed), shuffle
-    self._sizes = [source.num_records for source in self.sources]
-    empty = [s.name for s in self.sources if not s.num_records]
-    if empty and (mix.weights is not None or len(empty) == len(self._sizes)):
-      raise ValueError(
-        f"Source {empty[0]!r} has no record to draw. Leave it out of the"
-        " blend, or give it data."
-      )
-    self._pattern: Pattern = mix.pattern(self._sizes)
-    self._end: int | None = None
-    if epochs is not None:
-      self._end = mix.end(self._sizes, epochs)[0]
+    self.order = ExampleOrder(
+      sources, mix, seed=seed, shuffle=shuffle, epochs=epochs
+    )
+    self._seed, self._shuffle = seed, shuffle
     # The first row of each window from `_base` on that has been counted.
     self._base, self._first_rows = 0, [0]
     self._make_room()
@@ -181,17 +111,31 @@ class PackedWindows:
     self._make_room()
 
   @property
+  def sources(self) -> tuple[Lengths, ...]:
+    """What pieces are of."""
+    return self.order.sources
+
+  @property
   def num_windows(self) -> int | None:
     """Windows of the order; None = endless."""
-    if self._end is None:
+    if self.order.end is None:
       return None
-    return -(-self._end // self.options.plan_window)
+    return -(-self.order.end // self.options.plan_window)
 
   @property
   def num_rows(self) -> int | None:
     """Rows of the order, which packs all of it; None = endless."""
     windows = self.num_windows
     return None if windows is None else self.first_row(windows)
+
+  def has_row(self) -> bool:
+    """Whether there is a row at all, packing as little as it takes."""
+    windows = self.num_windows
+    if windows is not None:
+      return any(len(self.window(index)) for index in range(windows))
+    options = self.options
+    drops = options.overlong == "drop" and options.packer != "concat"
+    return self.order.has_tokens(options.example_limit if drops else None)
 
   def window(self, index: int) -> WindowRows:
     """Returns the rows of a window.
@@ -270,142 +214,93 @@ class PackedWindows:
           raise IndexError(
             f"There are {self._first_rows[-1]} rows, got row {row}."
           )
-        if windows is None and self._is_barren(counted):
-          raise ValueError(
-            f"No record of the first {counted} windows of"
-            f" {self.options.plan_window} makes a row: every one is empty,"
-            " filtered or dropped."
-          )
         self.first_row(counted + 1)
-      first_rows = np.asarray(self._first_rows)
-    return self._base + int(np.searchsorted(first_rows, row, side="right")) - 1
+        # The first windows may be empty, but then it is time to know.
+        if windows is None and not counted and not self._first_rows[-1]:
+          self._check_has_row()
+      return self._base + bisect.bisect_right(self._first_rows, row) - 1
 
   def records_before(self, row: int) -> np.ndarray:
     """Returns int64[sources], records of each that the rows before `row` hold.
 
-    A record is counted with its first piece; one that makes none, with its
-    window.
+    A record is counted as soon as one of its pieces is there; one that makes
+    none, with its window.
     """
-    index = self.find(row) if row else 0
-    if row == self.first_row(index):
-      return self._pattern.counts(self._clip(index * self.options.plan_window))
-    counts = self._pattern.counts(index * self.options.plan_window).copy()
-    rows = self.window(index)
-    end = rows.row_splits[row - self.first_row(index)]
-    begins = rows.offset[:end] == 0
-    counts += np.bincount(
-      rows.source[:end][begins], minlength=len(self.sources)
+    window, end = self._split(row)
+    counts = self.order.counts(window * self.options.plan_window)
+    if not end:
+      return counts
+    rows = self.window(window)
+    _, first = np.unique(rows.position[:end], return_index=True)
+    return counts + np.bincount(rows.source[first], minlength=len(self.sources))
+
+  def _split(self, row: int) -> tuple[int, int]:
+    """Returns the window that `row` begins in, and its pieces before it."""
+    windows = self.num_windows
+    if row == 0:
+      return 0, 0
+    if windows is not None and row == self.first_row(windows):
+      return windows, 0
+    window = self.find(row)
+    place = row - self.first_row(window)
+    return window, int(self.window(window).row_splits[place])
+
+  def _check_has_row(self) -> None:
+    if self.has_row():
+      return
+    names = ", ".join(repr(source.name) for source in self.sources)
+    raise ValueError(
+      f"No record of {names} makes a row: every one is empty, filtered or"
+      " dropped."
     )
-    return counts
-
-  def _is_barren(self, counted: int) -> bool:
-    """Whether each source was gone through without a row."""
-    if self._first_rows[-1] or self._base or not counted:
-      return False
-    seen = self._pattern.counts(counted * self.options.plan_window)
-    return bool((seen >= np.asarray(self._sizes)).all())
-
-  def _clip(self, position: int) -> int:
-    return position if self._end is None else min(position, self._end)
 
   def _pack(self, index: int) -> WindowRows:
     options = self.options
     begin = index * options.plan_window
-    end = self._clip(begin + options.plan_window)
-    source, example, lengths = self._examples(begin, end)
-    if options.packer == "concat":
-      pieces, row_splits = pack.concat(
-        lengths, budget=options.budget, max_items=options.max_items
-      )
+    position, source, example, lengths = self.order.examples(
+      begin, self.order.clip(begin + options.plan_window)
+    )
+    self._refuse_overlong(source, example, lengths)
+    pieces, row_splits = pack_window(lengths, options)
+    item = pieces.item
+    if self._shuffle and len(row_splits) > 2:
+      count = len(row_splits) - 1
+      key = permutation_key(self._seed, "rows of window", index)
+      order = permute(np.arange(count), count, key=key)
+      row_splits, places = reordered(row_splits, order)
     else:
-      pieces, row_splits = _packed(lengths, options)
-    rows = WindowRows(
-      row_splits=row_splits,
-      source=source[pieces.item],
-      example=example[pieces.item],
-      offset=pieces.offset,
-      length=pieces.length,
-      ends=pieces.offset + pieces.length == lengths[pieces.item],
-    )
-    return self._permuted(rows, index) if self._shuffle else rows
-
-  def _examples(
-    self, begin: int, end: int
-  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (source, example, length) of the positions' examples in turn."""
-    source, k = self._pattern.locate(np.arange(begin, end, dtype=np.int64))
-    first = np.zeros(end - begin, np.int64)
-    count = np.zeros(end - begin, np.int64)
-    for i, chosen in grouped(source):
-      first[chosen], count[chosen] = self.sources[i].examples(
-        self._records(i, k[chosen])
-      )
-    # Example after example of each record.
-    before = np.cumsum(count) - count
-    example = np.repeat(first - before, count) + np.arange(count.sum())
-    source = np.repeat(source, count)
-    lengths = np.zeros(len(example), np.int32)
-    for i, chosen in grouped(source):
-      lengths[chosen] = self.sources[i].lengths(example[chosen])
-    return source.astype(np.int32), example, lengths
-
-  def _records(self, i: int, k: np.ndarray) -> np.ndarray:
-    """Returns which record the k-th one of a source's order is."""
-    source = self.sources[i]
-    epochs, records = np.divmod(k, source.num_records)
-    if not self._shuffle:
-      return records
-    for epoch, chosen in grouped(epochs):
-      key = permutation_key(self._seed, source.name, epoch)
-      records[chosen] = permute(records[chosen], source.num_records, key=key)
-    return records
-
-  def _permuted(self, rows: WindowRows, index: int) -> WindowRows:
-    if len(rows) < 2:
-      return rows
-    key = permutation_key(self._seed, "rows of window", index)
-    order = permute(np.arange(len(rows)), len(rows), key=key)
-    counts = np.diff(rows.row_splits)[order]
-    splits = np.concatenate([[0], np.cumsum(counts)])
-    places = np.arange(splits[-1]) + np.repeat(
-      rows.row_splits[:-1][order] - splits[:-1], counts
-    )
+      places = np.arange(len(item))
+    item, offset = item[places], pieces.offset[places]
+    length = pieces.length[places]
     return WindowRows(
-      splits,
-      rows.source[places],
-      rows.example[places],
-      rows.offset[places],
-      rows.length[places],
-      rows.ends[places],
+      row_splits=row_splits,
+      source=source[item],
+      example=example[item],
+      offset=offset,
+      length=length,
+      ends=offset + length == lengths[item],
+      position=position[item],
+      tokens=np.bincount(
+        source, weights=lengths, minlength=len(self.sources)
+      ).astype(np.int64),
     )
 
-
-def _packed(
-  lengths: np.ndarray, options: PackingOptions
-) -> tuple[pack.Pieces, np.ndarray]:
-  """Packs examples that are not cut but where they are overlong."""
-  budget = options.budget
-  parts = pack.overlong(lengths, budget=budget, policy=options.overlong)
-  multiple = options.segment_multiple
-  room = parts.length
-  if multiple > 1:
-    room = -(-room.astype(np.int64) // multiple) * multiple
-  if options.packer == "pad":
-    items = np.flatnonzero(room)
-    splits = np.arange(len(items) + 1, dtype=np.int64)
-  else:
-    packed = (
-      pack.best_fit_decreasing(room, budget=budget, max_items=options.max_items)
-      if options.packer == "best_fit"
-      else pack.first_fit(
-        room,
-        budget=budget,
-        max_items=options.max_items,
-        min_buffered=options.min_buffered,
-      )
+  def _refuse_overlong(
+    self, source: np.ndarray, example: np.ndarray, lengths: np.ndarray
+  ) -> None:
+    """Names the first example that is too long, if that is an error."""
+    options = self.options
+    if options.overlong != "error" or options.packer == "concat":
+      return
+    long = np.flatnonzero(lengths > options.example_limit)
+    if not len(long):
+      return
+    where = self.sources[source[long[0]]]
+    raise ValueError(
+      f"Source {where.name!r}, {where.place(int(example[long[0]]))}: an"
+      f" example has {lengths[long[0]]} tokens, and a row has room for one of"
+      f" {options.example_limit}; so it is with {len(long)} of the"
+      f" {len(lengths)} examples that are packed together. Set"
+      " dataloader.overlong to split, truncate or drop them, or take a larger"
+      " max_seq_len or token_budget."
     )
-    items, splits = packed.items, packed.row_splits
-  pieces = pack.Pieces(
-    parts.item[items], parts.offset[items], parts.length[items]
-  )
-  return pieces, splits

@@ -93,8 +93,8 @@ def test_a_row_of_whole_documents(tmp_path):
     "loss_mask": [[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]],
   }
   row = samples[0]
-  assert row["tokens"].tolist() == [1, 2, 3, 4, 5, 6, 0]
-  assert row["labels"].tolist() == [2, 9, 4, 5, 9, 9, IGNORE_INDEX]
+  assert row["tokens"].tolist() == [1, 2, 3, 4, 5, 6]
+  assert row["labels"].tolist() == [2, 9, 4, 5, 9, 9]
 
 
 def test_unshifted_labels_are_the_inputs(tmp_path):
@@ -152,13 +152,13 @@ def test_an_epoch_holds_every_token_once(tmp_path):
 
 def test_what_is_wrong_is_said(tmp_path):
   prefix = write(tmp_path, "a", [[1, 2, 3, 9]])
-  with pytest.raises(ValueError, match="at least one corpus"):
+  with pytest.raises(ValueError, match="at least one source"):
     packed([])
   with pytest.raises(ValueError, match="both named 'a'"):
     packed([prefix, prefix])
   with pytest.raises(ValueError, match="got 1 weights for 2 sources"):
     packed([prefix, prefix], names=["x", "y"], weights=[1])
-  with pytest.raises(ValueError, match="example 0, has 3"):
+  with pytest.raises(ValueError, match=r"'a', sequence 0: an example has 3"):
     packed([prefix], budget=2).plan(0)
   samples = packed([prefix], vocab_size=9)
   with pytest.raises(ValueError, match=r"'a', sequence 0, offset 3: .* id 9"):

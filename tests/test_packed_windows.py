@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hpgrain.mixes import SimpleMix, StableMix
 from hpgrain.order import permutation_key, permute
-from hpgrain.packed_windows import PackedWindows, PackingOptions
+from hpgrain.packed_windows import PackedWindows
+from hpgrain.packing import PackingOptions
 from tests.test_pack import concat_twin, decreasing_twin, first_fit_twin
 
 
@@ -26,6 +27,9 @@ class Records:
 
   def lengths(self, examples):
     return self._lengths[examples]
+
+  def place(self, example):
+    return f"example {example}"
 
 
 def windows_of(*sources, mix=None, options=None, seed=0, **others):
@@ -52,11 +56,11 @@ def rows_twin(windows, index, records, *, seed, shuffle):
   options = windows.options
   begin = index * options.plan_window
   end = begin + options.plan_window
-  if windows._end is not None:
-    end = min(end, windows._end)
+  if windows.order.end is not None:
+    end = min(end, windows.order.end)
   examples = []
   for position in range(begin, end):
-    source, k = (int(x[0]) for x in windows._pattern.locate(
+    source, k = (int(x[0]) for x in windows.order._pattern.locate(
       np.array([position])))  # fmt: skip
     epoch, record = divmod(k, len(records[source]))
     if shuffle:
@@ -164,7 +168,7 @@ def test_a_piece_says_whether_its_example_ends_with_it():
 
 
 def test_overlong_is_an_error_unless_said():
-  with pytest.raises(ValueError, match="example 1, has 11"):
+  with pytest.raises(ValueError, match="'s0', example 1: an example has 11"):
     windows_of([[1], [11]], shuffle=False, epochs=1).window(0)
 
 
@@ -178,7 +182,7 @@ def test_records_without_examples_and_empty_ones():
 
 def test_an_endless_order_without_a_row_says_so():
   windows = windows_of([[0], [0]], options={"plan_window": 1})
-  with pytest.raises(ValueError, match="No record of the first 2 windows"):
+  with pytest.raises(ValueError, match="No record of 's0' makes a row"):
     windows.find(0)
 
 
