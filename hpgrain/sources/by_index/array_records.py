@@ -11,10 +11,10 @@ from hpgrain.sources.by_index import row_groups
 from hpgrain.sources.by_index.json_objects import parse_object, parse_objects
 from hpgrain.sources.by_index.table_files import OPEN_FILES, TableFiles
 from hpgrain.sources.records import Record, record_numbers
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import is_remote
 from hpgrain.tools.readers.records import (
   BadRecordError,
-  BadTextError,
   InputFile,
 )
 

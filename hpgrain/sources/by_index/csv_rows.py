@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from hpgrain.sources.by_index.text_files import TextFormat
 from hpgrain.sources.records import Record
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import not_utf8
-from hpgrain.tools.readers.records import BadTextError
 
 
 def decode_row(piece: bytes, header: Sequence[str]) -> Record:

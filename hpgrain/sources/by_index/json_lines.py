@@ -9,7 +9,7 @@ from hpgrain.sources.by_index.json_objects import parse_object, parse_objects
 from hpgrain.sources.by_index.one_line import one_line
 from hpgrain.sources.by_index.text_files import Header, TextFormat
 from hpgrain.sources.records import Record
-from hpgrain.tools.readers.records import BadTextError
+from hpgrain.tools.readers.bad_text import BadTextError
 
 
 def decode_line(piece: bytes, header: Header) -> Record:

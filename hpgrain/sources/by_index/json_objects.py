@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.json_texts import MAX_DEPTH, not_utf8
-from hpgrain.tools.readers.records import BadTextError
 
 Object = dict[str, Any]
 

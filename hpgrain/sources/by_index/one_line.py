@@ -1,6 +1,6 @@
 """The bytes between two records' starts in, the one line of the first out."""
 
-from hpgrain.tools.readers.records import BadTextError
+from hpgrain.tools.readers.bad_text import BadTextError
 
 
 def one_line(piece: bytes) -> bytes:

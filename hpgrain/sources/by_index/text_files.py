@@ -19,9 +19,9 @@ from hpgrain.sources.by_index.byte_ranges import ByteRanges
 from hpgrain.sources.by_index.file_list import refuse_compressed
 from hpgrain.sources.by_index.record_index import find_records
 from hpgrain.sources.records import Record, record_numbers
+from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.records import (
   BadRecordError,
-  BadTextError,
   InputFile,
 )
 
