@@ -15,15 +15,8 @@ import ml_collections as mlc
 from ml_collections import config_dict
 
 from hpgrain import config_rules
-from hpgrain.config_schema import (
-  BY_NAME,
-  FOREIGN,
-  KEYS,
-  PATHS,
-  ROW_MAP,
-  SECTIONS,
-  Key,
-)
+from hpgrain.config_key import MAPPING, NAMES, PATHS, ROW_MAP, Key
+from hpgrain.config_schema import BY_NAME, FOREIGN, KEYS, SECTIONS
 from hpgrain.config_values import check_value
 from hpgrain.data_paths import WORKDIR, read_entries
 from hpgrain.nearest import did_you_mean, nearest
@@ -45,7 +38,7 @@ def base_config() -> mlc.ConfigDict:
 
 
 def _default(key: Key) -> Any:
-  if key.kind in (PATHS, ROW_MAP) or key.aliases:
+  if key.kind in (PATHS, ROW_MAP, NAMES, MAPPING) or key.aliases:
     # Of type `object`, a flag's text is a string unless it is a literal: both
     # `=/data/books` and `="(0.7, '/data/books', ...)"` come through.
     return config_dict.FieldReference(key.default, field_type=object)
@@ -58,9 +51,9 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
   """Returns `config` with defaults filled in, checked and frozen.
 
   `simple_blend=False` becomes "no", a set `drop_last` also sets `end_of_data`,
-  an unset `sampler_type` becomes the one that goes with the order, and a data
-  path other than a string becomes a tuple of `SourceEntry`. What this returns
-  may be checked again.
+  keys whose unset value depends on others get it (`config_rules.completed`),
+  and a data path other than a string becomes a tuple of `SourceEntry`. What
+  this returns may be checked again.
 
   Raises:
     ValueError: a key that does not exist, a value of another type or outside
@@ -75,13 +68,10 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
     if name.removeprefix("mesh.") not in values["mesh.axes"]:
       raise ValueError(_unknown(name))
     values[name] = given[name]
+  values |= config_rules.completed(mlc.FrozenConfigDict(_nest(values)))
   checked = mlc.FrozenConfigDict(_nest(values))
   config_rules.check_rules(checked)
-  completed = {
-    "dataloader.end_of_data": config_rules.end_of_data(checked.dataloader),
-    "dataloader.sampler_type": config_rules.sampler_type(checked),
-  }
-  return mlc.FrozenConfigDict(_nest(values | completed))
+  return checked
 
 
 def with_workdir(config: mlc.ConfigDict, workdir: str | None) -> mlc.ConfigDict:

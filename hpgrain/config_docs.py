@@ -6,6 +6,7 @@ python -m hpgrain.config_docs > docs/config.md
 import sys
 
 from hpgrain.config_schema import KEYS
+from hpgrain.config_uses import USES
 from hpgrain.config_values import describe
 
 
@@ -27,7 +28,10 @@ def markdown() -> str:
       lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
       section = head
     default = "unset" if key.default is None else f"`{key.default!r}`"
-    lines.append(f"| `{name}` | {describe(key)} | {default} | {key.meaning} |")
+    meaning = key.meaning
+    if key.only:
+      meaning += f" For {USES[key.only].words}."
+    lines.append(f"| `{name}` | {describe(key)} | {default} | {meaning} |")
   return "\n".join(lines) + "\n"
 
 

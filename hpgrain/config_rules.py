@@ -1,30 +1,85 @@
 """Checks what several configuration keys must agree on.
 
+  check_rules   what holds for every run
+    config_rules_indexed   tokenized corpora
+    config_rules_online    records that are tokenized while training
+    config_rules_rows      how examples fill rows, of either
+
 Each rule takes the completed configuration and raises a ValueError that names
 the keys, their values and the way out. Whether one key's value is legal by
 itself is the schema's matter.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import ml_collections as mlc
 
-from hpgrain.data_paths import read_entries
-
-SPLIT_PATHS = ("train_data_path", "valid_data_path", "test_data_path")
+from hpgrain import config_uses
+from hpgrain.config_rules_indexed import check_indexed
+from hpgrain.config_rules_online import check_online
+from hpgrain.config_rules_rows import check_rows
+from hpgrain.config_schema import KEYS
+from hpgrain.config_uses import USES, is_online, is_streamed, sampler_type
 
 # What `dataloader.drop_last` means in this package's words.
 END_OF_DATA: Mapping[bool, str] = {True: "drop", False: "pad"}
+
+# Keys that say alike things of the two kinds of data.
+_INSTEAD: Mapping[str, str] = {
+  "dataset.data_config.seq_length": "data_transform.max_seq_len",
+  "data_transform.max_seq_len": "dataset.data_config.seq_length",
+}
+
+
+def completed(config: mlc.ConfigDict) -> dict[str, Any]:
+  """Returns, by name, what goes for keys that are unset.
+
+  Completing twice is completing once.
+
+  Args:
+    config: every key, each with a legal value.
+  """
+  online = is_online(config)
+  data, dataloader = config.dataset.data_config, config.dataloader
+  lengths = data.lengths
+  if online and lengths is None:
+    lengths = "table" if data.dataset_type == "mapping" else "stream"
+  end = end_of_data(dataloader)
+  if end is None and online and lengths == "stream":
+    end = "pad"
+  balanced = dataloader.balance_rows
+  if dataloader.balance_shares is not None and balanced is None:
+    balanced = config_uses.batch_rows(config)
+  data_type, split = config.data_transform.data_type, data.split
+  source_type = config.get_batch.source_type
+  if data_type is None:
+    data_type = "plaintext" if online else "identity"
+  if split is None:
+    split = "1, 0, 0" if online else "969, 30, 1"
+  return {
+    "get_batch.source_type": source_type or config.dataset.kind,
+    "data_transform.data_type": data_type,
+    "dataset.data_config.split": split,
+    "dataset.data_config.lengths": lengths,
+    "dataloader.end_of_data": end,
+    "dataloader.sampler_type": sampler_type(config),
+    "dataloader.balance_rows": balanced,
+  }
 
 
 def check_rules(config: mlc.ConfigDict) -> None:
   """Raises ValueError at the first contradiction in `config`."""
   _check_mesh(config.mesh)
+  _check_kind(config)
+  _check_uses(config)
   _check_training(config)
-  _check_paths(config.dataset)
-  _check_data(config)
-  _check_order(config)
-  _check_ltor(config)
+  if is_online(config):
+    check_online(config)
+  else:
+    check_indexed(config)
+  check_rows(config)
+  _check_ids(config.dataset.data_config)
   _check_end_of_data(config)
   _check_labels(config)
   if config.model.width % config.model.heads:
@@ -32,6 +87,48 @@ def check_rules(config: mlc.ConfigDict) -> None:
       f"model.heads must divide model.width, got {config.model.heads} and"
       f" {config.model.width}."
     )
+
+
+def _check_kind(config: mlc.ConfigDict) -> None:
+  kind, source_type = config.dataset.kind, config.get_batch.source_type
+  if source_type != kind:
+    raise ValueError(
+      f"get_batch.source_type is {source_type!r}, but dataset.kind is {kind!r}."
+      " Set both to the same, or leave source_type unset."
+    )
+
+
+def _check_uses(config: mlc.ConfigDict) -> None:
+  """Refuses a key that was set, and would do nothing."""
+  for key in KEYS:
+    if not key.only or USES[key.only].holds(config):
+      continue
+    value: Any = config
+    for part in key.name.split("."):
+      value = value[part]
+    if value == key.default:
+      continue
+    instead = _INSTEAD.get(key.name)
+    hint = f"; say {instead} instead" if instead else ""
+    default = "unset" if key.default is None else f"at {key.default!r}"
+    raise ValueError(
+      f"{key.name} is {value!r}, and has a meaning only for"
+      f" {USES[key.only].words}. Here {_state(config)}. Leave it {default}"
+      f"{hint}."
+    )
+
+
+def _state(config: mlc.ConfigDict) -> str:
+  """What decides which keys have a meaning, in words."""
+  dataloader = config.dataloader
+  words = f"dataset.kind is {config.dataset.kind!r}"
+  if is_online(config):
+    words += f", lengths {config.dataset.data_config.lengths!r}"
+    words += f", data_type {config.data_transform.data_type!r}"
+  words += f", dataloader.type {dataloader.type!r}"
+  if dataloader.type == "dynamic":
+    words += f", packer {dataloader.packer!r}"
+  return words
 
 
 def _check_mesh(mesh: mlc.ConfigDict) -> None:
@@ -105,123 +202,7 @@ def _check_training(config: mlc.ConfigDict) -> None:
     )
 
 
-def _check_order(config: mlc.ConfigDict) -> None:
-  data, dataloader = config.dataset.data_config, config.dataloader
-  if data.order == "megatron" and dataloader.data_rearrange_map is not None:
-    if config.training.train_samples is None:
-      raise ValueError(
-        "dataloader.data_rearrange_map names rows of an index, and with"
-        " order='megatron' how many there are depends on how many are asked"
-        " for. Say it in training.train_samples."
-      )
-  if data.order != "stable":
-    for name in ("mock_data", "is_dataset_from_mr"):
-      if data[name]:
-        raise ValueError(
-          f"dataset.data_config.order={data.order!r} is of documents, and"
-          f" {name}=True has none. Leave order at 'stable'."
-        )
-  if dataloader.data_sharding is not None:
-    if sampler_type(config) == "single" and data.order == "megatron":
-      raise ValueError(
-        f"dataloader.data_sharding={dataloader.data_sharding} permutes rows,"
-        " and with order='megatron' sampler_type='single' (the default there)"
-        " reads them in index order. Set dataloader.sampler_type='cyclic', or"
-        " leave data_sharding unset."
-      )
-    if data.mock_data:
-      raise ValueError(
-        f"dataloader.data_sharding={dataloader.data_sharding} orders rows that"
-        " are read, and mock_data=True makes them up. Unset one of them."
-      )
-
-
-def _check_ltor(config: mlc.ConfigDict) -> None:
-  data, get_batch = config.dataset.data_config, config.get_batch
-  if not data.create_ltor_fields_in_dataloader:
-    return
-  if data.mock_data:
-    raise ValueError(
-      "dataset.data_config.create_ltor_fields_in_dataloader=True looks for"
-      " end-of-document ids, and mock_data=True has no documents. Unset one of"
-      " them."
-    )
-  if get_batch.attention_mode == "dense" or get_batch.sliding_window:
-    raise ValueError(
-      "dataset.data_config.create_ltor_fields_in_dataloader=True makes an"
-      " attention_mask that is True where attention is masked;"
-      " get_batch.attention_mode='dense' and get_batch.sliding_window make"
-      " masks that are True where it is allowed. Take one of the two."
-    )
-  if not get_batch.labels_are_shifted:
-    raise ValueError(
-      "dataset.data_config.create_ltor_fields_in_dataloader=True is of shifted"
-      " labels, as Megatron's loader has them. Set"
-      " get_batch.labels_are_shifted=True."
-    )
-
-
-def _check_paths(dataset: mlc.ConfigDict) -> None:
-  given = {
-    name: read_entries(dataset[name], key=f"dataset.{name}")
-    for name in ("data_path", *SPLIT_PATHS)
-    if dataset[name] is not None
-  }
-  if dataset.data_config.mock_data:
-    if given:
-      raise ValueError(
-        f"dataset.{next(iter(given))} is set, but"
-        " dataset.data_config.mock_data=True reads no file. Unset one of them."
-      )
-    return
-  if not given:
-    raise ValueError(
-      "dataset.data_path is missing. Give it the prefix of an .idx/.bin pair,"
-      " or set train_data_path, valid_data_path and test_data_path, or"
-      " dataset.data_config.mock_data=True for made-up rows."
-    )
-  if "data_path" in given and len(given) > 1:
-    raise ValueError(
-      f"dataset.data_path and dataset.{list(given)[1]} exclude each other: the"
-      " first is cut by dataset.data_config.split, the second is one split"
-      " whole. Unset one of them."
-    )
-  blend = dataset.data_config.simple_blend
-  if blend == "no":
-    return
-  if not dataset.data_config.is_dataset_from_mr:
-    raise ValueError(
-      f"dataset.data_config.simple_blend={blend!r} is for pre-cut records only."
-      " Set is_dataset_from_mr=True, or simple_blend='no'."
-    )
-  for name, entries in given.items():
-    if entries[0].weight is not None:
-      raise ValueError(
-        f"dataset.{name} has weights, which"
-        f" dataset.data_config.simple_blend={blend!r} would not use. Leave the"
-        " weights out, or set simple_blend='no'."
-      )
-
-
-def _check_data(config: mlc.ConfigDict) -> None:
-  data = config.dataset.data_config
-  tokenizer = config.model_assets.tokenizer.pretrained_model_name_or_path
-  if data.mock_data and data.is_dataset_from_mr:
-    raise ValueError(
-      "dataset.data_config.mock_data and is_dataset_from_mr exclude each other:"
-      " made-up rows come from no records. Unset one of them."
-    )
-  if data.mock_data and data.vocab_size is None and tokenizer is None:
-    raise ValueError(
-      "dataset.data_config.mock_data needs a vocabulary: set"
-      " dataset.data_config.vocab_size, or"
-      " model_assets.tokenizer.pretrained_model_name_or_path."
-    )
-  if config.model_assets.chat_template is not None:
-    raise ValueError(
-      "model_assets.chat_template is set, but indexed data are tokens already"
-      " and no template is applied to them. Leave it unset."
-    )
+def _check_ids(data: mlc.ConfigDict) -> None:
   for name in ("eod_id", "pad_id"):
     if None not in (data[name], data.vocab_size):
       if data[name] >= data.vocab_size:
@@ -239,6 +220,13 @@ def _check_end_of_data(config: mlc.ConfigDict) -> None:
       f"dataloader.drop_last={drop_last} means end_of_data="
       f"{END_OF_DATA[drop_last]!r}, but dataloader.end_of_data is {end!r}. Set"
       " one of them."
+    )
+  if is_streamed(config) and end == "drop":
+    name = "end_of_data='drop'" if drop_last is None else "drop_last=True"
+    raise ValueError(
+      f"dataloader.{name} needs to know the last row beforehand, and streams"
+      " do not: their last batches are padded until all have ended. Set"
+      " end_of_data='pad', or dataset.data_config.lengths='table'."
     )
   if sampler_type(config) == "single" and dataloader.epochs not in (None, 1):
     raise ValueError(
@@ -261,11 +249,3 @@ def end_of_data(dataloader: mlc.ConfigDict) -> str | None:
   if dataloader.end_of_data is None:
     return END_OF_DATA.get(dataloader.drop_last)
   return dataloader.end_of_data
-
-
-def sampler_type(config: mlc.ConfigDict) -> str:
-  """Returns `dataloader.sampler_type`, or the order's own where it is unset."""
-  if config.dataloader.sampler_type is not None:
-    return config.dataloader.sampler_type
-  megatron = config.dataset.data_config.order == "megatron"
-  return "single" if megatron else "cyclic"

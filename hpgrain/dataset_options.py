@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from hpgrain.arguments import integer
-from hpgrain.config_schema import BY_NAME, FOREIGN, PATHS, Key
+from hpgrain.config_key import PATHS, Key
+from hpgrain.config_schema import BY_NAME, FOREIGN
+from hpgrain.config_uses import USES
 from hpgrain.config_values import check_value
 from hpgrain.nearest import did_you_mean
 from hpgrain.splits import SPLIT_NAMES
@@ -81,12 +83,24 @@ def split_samples(options: DatasetOptions) -> tuple[int | None, ...]:
 
 
 def schema_keys() -> dict[str, Key]:
-  """Returns the schema's line of each option, by the option's name."""
-  return {
-    field.name: dataclasses.replace(BY_NAME[full], name=field.name)
+  """Returns the schema's line of each option, by the option's name.
+
+  A default that depends on other keys is what it is for these data.
+  """
+  lines = {
+    field: BY_NAME[full]
     for field in dataclasses.fields(DatasetOptions)
     for section in _SECTIONS
     if (full := f"{section}.{field.name}") in BY_NAME
+  }
+  missing = dataclasses.MISSING
+  return {
+    field.name: dataclasses.replace(
+      key,
+      name=field.name,
+      default=key.default if field.default is missing else field.default,
+    )
+    for field, key in lines.items()
   }
 
 
@@ -104,7 +118,17 @@ def read_options(arguments: Mapping[str, Any]) -> DatasetOptions:
       or some that contradict each other.
   """
   names = [field.name for field in dataclasses.fields(DatasetOptions)]
+  arguments = {
+    name: value
+    for name, value in arguments.items()
+    if name in names or not _is_unset(name, value)
+  }
   for name in arguments:
+    if name not in names and (key := _key_of_data(name)) is not None:
+      raise ValueError(
+        f"There is no argument {name!r} here: it has a meaning only for"
+        f" {USES[key.only].words}, got {arguments[name]!r}. Leave it out."
+      )
     if name in FOREIGN and name not in names:
       raise ValueError(f"There is no argument {name!r}: {FOREIGN[name]}.")
     if name not in names:
@@ -127,6 +151,17 @@ def read_options(arguments: Mapping[str, Any]) -> DatasetOptions:
   options = DatasetOptions(**checked)
   _check_together(options)
   return options
+
+
+def _key_of_data(name: str) -> Key | None:
+  """The line of a key of `dataset.data_config`, of whatever data."""
+  return BY_NAME.get(f"dataset.data_config.{name}")
+
+
+def _is_unset(name: str, value: Any) -> bool:
+  """Whether it is a key of other data that says nothing."""
+  key = _key_of_data(name)
+  return key is not None and value == key.default
 
 
 def _check_together(options: DatasetOptions) -> None:

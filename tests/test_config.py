@@ -140,32 +140,13 @@ _MEGATRON = {"dataset__data_config__order": "megatron"}
     ("trainng__seed", r"^trainng is no .* Did you mean 'training'"),
     ("mesh__replica", r"^mesh\.replica is no configuration key"),
     ("mesh__Data", r"Did you mean 'mesh\.data'"),
-    ("colour", r"^colour is no configuration key\. There are: dataloader,"),
+    ("colour", r"^colour is no configuration key\. There are: data_transform,"),
     ("training__seed__x", r"^training\.seed must be an int of at least 0, got"),
     ("dataset___target_", r"name what to build in dataset\.kind"),
-    ("data_transform", r"tokenizing while training is not in this version"),
-    (
-      "dataset__data_config__split_by_data_parallel",
-      r"belongs to online data",
-    ),
-    *(
-      (f"dataloader__{name}", rf"^dataloader\.{name} is no .* not in this ver")
-      for name in (
-        "balance_rows",
-        "balance_shares",
-        "length_buckets",
-        "max_segments",
-        "min_buffered_samples",
-        "num_streams",
-        "overlong",
-        "pack_window",
-        "packer",
-        "plan_window",
-        "segment_multiple",
-        "token_budget",
-      )
-    ),
-    ("data_transform__data_type", r"^data_transform is no .* not in this ver"),
+    ("dataset__data_transform", r"Did you mean 'data_transform'\?"),
+    ("data_transform__text_key", r"Did you mean 'data_transform\.text_keys'"),
+    ("model_assets__datasets_type", r"say data_transform\.data_type, as 'pret"),
+    ("dataset__data_config__streaming", r"dataset_type, as 'iterable'"),
     (
       "dataset__data_config__num_samples",
       r"asked for by training\.train_samples",
@@ -232,9 +213,11 @@ def test_illegal_values_are_refused(name, value, message):
 @pytest.mark.parametrize(
   ("name", "value", "reason"),
   [
-    ("dataset__kind", "online", "tokenizing while training is not in this"),
-    ("dataloader__type", "dynamic", "indexed rows all have seq_length"),
-    ("get_batch__source_type", "online", "tokenizing while training"),
+    (
+      "dataset__data_config__split_by_data_parallel",
+      False,
+      "rows would then depend on the number of processes",
+    ),
     ("get_batch__attention_mode", "compressed", "it needs a kernel adapter"),
     (
       "get_batch__context_parallel_layout",
@@ -338,7 +321,12 @@ _MOCK = {"dataset__data_config__mock_data": True}
       {**_MOCK, **_MR, "dataset__data_path": None},
       r"mock_data and is_dataset_from_mr exclude each other",
     ),
-    ({"model_assets__chat_template": "x"}, r"no template is applied to them"),
+    (
+      {"model_assets__chat_template": "x"},
+      r"^model_assets\.chat_template is 'x', and has a meaning only for online"
+      r" data .* Here dataset\.kind is 'indexed', dataloader\.type 'fixed'\."
+      r" Leave it unset\.$",
+    ),
     (
       {
         "dataset__data_config__vocab_size": 10,

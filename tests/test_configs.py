@@ -7,7 +7,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from hpgrain.config import check
-from hpgrain.config_schema import BY_NAME, KEYS, PATHS
+from hpgrain.config_key import MAPPING, NAMES, NUMBERS, PATHS
+from hpgrain.config_schema import BY_NAME, KEYS
 from hpgrain.data_paths import SourceEntry
 
 _ROOT = Path(__file__).parents[1]
@@ -105,8 +106,10 @@ def _sample(key):
     return str(value), value
   if key.kind is float:
     return "1e-4", 1e-4
-  if key.kind is tuple:
+  if key.kind in (tuple, NAMES):
     return "('cp', 'data')", ("cp", "data")
+  if key.kind == NUMBERS:
+    return "(64, 128)", (64, 128)
   return ("/data/x", "/data/x") if key.kind == PATHS else ("words", "words")
 
 

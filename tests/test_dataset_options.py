@@ -30,7 +30,8 @@ def test_options_are_the_schemas_with_its_defaults():
     key.name.removeprefix(section)
     for section in sections
     for key in KEYS
-    if key.name.startswith(section)
+    if key.only in ("", "indexed", "cut")
+    and key.name.startswith(section)
     and "." not in key.name.removeprefix(section)
     and key.name != "dataset.kind"
   }
@@ -113,7 +114,11 @@ def test_rows_may_be_asked_for_of_train_or_of_each_split(asked, splits):
     ("seq_len", r"^There is no argument 'seq_len'\. Did you mean 'seq_length'"),
     ("spilt", r"Did you mean 'split'\? There are: seed, seq_length, data_path"),
     ("colour", r"^There is no argument 'colour'\. There are: seed,"),
-    ("packer", r"^There is no argument 'packer': packing .* not in this vers"),
+    ("packer", r"^There is no argument 'packer'\. There are: seed,"),
+    (
+      "hf_dataset_name",
+      r"it has a meaning only for online data .*Leave it out",
+    ),
   ],
 )
 def test_unknown_arguments_are_refused_with_the_nearest(name, message):
@@ -146,3 +151,8 @@ def test_data_must_be_named():
   for given in ({}, {"vocab_size": 9}):
     with pytest.raises(ValueError, match=r"There is no data: set dataset\.dat"):
       read_options({"seed": 0, "seq_length": 4, **given})
+
+
+def test_keys_of_other_data_that_say_nothing_are_let_pass():
+  options = _read(hf_dataset_name=None, shuffle=True, lengths=None)
+  assert options == _read()
