@@ -125,6 +125,28 @@ def cut_documents(
   )
 
 
+def take_examples(examples: Examples, numbers: np.ndarray) -> Examples:
+  """Takes some examples, each as the only one of a record of its own.
+
+  Args:
+    examples: what to take of.
+    numbers: int64[n], in any order, any number of times; -1 for one without a
+      position.
+  """
+  begin = np.append(examples.example_splits, 0)[numbers]
+  sizes = np.append(np.diff(examples.example_splits), 0)[numbers]
+  splits = _splits(sizes)
+  places = np.repeat(begin - splits[:-1], sizes) + np.arange(splits[-1])
+  weights = examples.weights
+  return Examples(
+    record_splits=np.arange(len(numbers) + 1),
+    example_splits=splits,
+    input_ids=examples.input_ids[places],
+    labels=examples.labels[places],
+    weights=None if weights is None else weights[places],
+  )
+
+
 def cut_positions(
   input_ids: np.ndarray,
   labels: np.ndarray,

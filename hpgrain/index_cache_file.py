@@ -195,11 +195,11 @@ def write(fd: int, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
   Raises:
     OSError: as the system has it.
   """
-  _write_all(fd, entry.head)
+  write_all(fd, entry.head)
   position = len(entry.head)
   for name, stored in entry.arrays.items():
-    _write_all(fd, bytes(stored.offset - position))
-    _write_all(fd, arrays[name].reshape(-1).view(np.uint8).data)
+    write_all(fd, bytes(stored.offset - position))
+    write_all(fd, arrays[name].reshape(-1).view(np.uint8).data)
     position = stored.offset + stored.num_bytes
 
 
@@ -267,7 +267,12 @@ def _aligned(offset: int) -> int:
   return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
 
-def _write_all(fd: int, data: bytes | memoryview) -> None:
+def write_all(fd: int, data: bytes | memoryview) -> None:
+  """Writes all bytes, in parts that let an interrupt through.
+
+  Raises:
+    OSError: as the system has it.
+  """
   rest = memoryview(data)
   while rest:
     written = os.write(fd, rest[:_CHUNK_BYTES])

@@ -45,18 +45,37 @@ class LengthsTable:
     # them is the one that has it.
     return np.searchsorted(self.first_example, examples, side="right") - 1
 
+  def filled(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what `filled_examples` does, of records int64[n]."""
+    first, counts = self.examples(records)
+    before = np.cumsum(counts) - counts
+    examples = np.repeat(first - before, counts) + np.arange(counts.sum())
+    return filled_examples(counts, self.lengths[examples])
 
-def make_table(counts: np.ndarray, lengths: np.ndarray) -> LengthsTable:
-  """Makes the table of records whose examples are known.
+
+def filled_examples(
+  counts: np.ndarray, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Leaves out examples without a position.
 
   Args:
-    counts: int[n], examples of each record.
+    counts: int64[n], examples of each record.
+    lengths: int[sum(counts)], positions of each example.
+
+  Returns:
+    (number of the record int64[m], positions int[m]) of the others.
+  """
+  owners = np.repeat(np.arange(len(counts)), counts)
+  return owners[lengths > 0], lengths[lengths > 0]
+
+
+def own_lengths(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+  """Returns int32[n], the length of each record's one example, or 0.
+
+  Args:
+    counts: int[n], examples of each record, at most 1.
     lengths: int32[sum(counts)], positions of each example.
   """
-  if not counts.size or counts.max() <= 1:
-    own = np.zeros(len(counts), np.int32)
-    own[counts > 0] = lengths
-    return LengthsTable(own, None)
-  first = np.zeros(len(counts) + 1, np.int64)
-  np.cumsum(counts, out=first[1:])
-  return LengthsTable(np.asarray(lengths, np.int32), first)
+  own = np.zeros(len(counts), np.int32)
+  own[counts > 0] = lengths
+  return own

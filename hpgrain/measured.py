@@ -1,32 +1,40 @@
 r"""Records and a transform in, examples of known lengths by number out.
 
-  records     --transform-->  examples          the first time: a table of
-  "ab" " " "cdefg"            [a b] [c d e] [f g]    lengths, 2 3 2
-  read([2, 0])                [f g] [a b]       later: only what is asked for
+  records     --transform-->  examples              the first time: a table
+  "ab" " " "cdefg"            [a b] [c d e] [f g]   of their lengths, 2 3 2
+  read([2, 0])                [f g] [a b]           later: what is asked for
 
 Rows are planned from the table, so any row can be made by itself: of its
-examples the records are read and transformed again.
+examples the records are read and transformed again, or their tokens kept.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hpgrain.arguments import integer, row_numbers
-from hpgrain.examples import Examples
+from hpgrain.examples import Examples, take_examples
 from hpgrain.index_cache import IndexCache
-from hpgrain.lengths_table import LengthsTable, make_table
+from hpgrain.kept_tokens import KeptTokens
+from hpgrain.lengths_cache import LengthsCache, Measured
+from hpgrain.lengths_scan import Finished, LengthsScan
+from hpgrain.lengths_table import LengthsTable, filled_examples
 from hpgrain.sources.records import Records
-from hpgrain.transforms.transform import Transform
+from hpgrain.transforms.transform import Transform, refuse_several
+
+# Part of every key: what other code measured is not looked at.
+_VERSION = 1
 
 
 class MeasuredRecords:
   """The examples of a source by number; see `packed_windows.Lengths`.
 
-  Nothing is read before lengths are asked for, or `measure` is called. It can
-  be pickled if its records and transform can, and used by several threads.
+  Nothing is read before lengths are asked for, or `measure` is called. The
+  records are then gone through once, by all processes that share the cache's
+  folder together; killed, they go on where they were. It can be pickled if its
+  records and transform can, and used by several threads.
 
   Attributes:
     name: of the source.
@@ -41,6 +49,7 @@ class MeasuredRecords:
     *,
     cache: IndexCache | None = None,
     keep_tokens: bool = False,
+    one_example_each: bool = False,
     chunk_records: int = 8192,
   ) -> None:
     """Holds the parts.
@@ -52,6 +61,7 @@ class MeasuredRecords:
       cache: where the table is kept; None measures at every start.
       keep_tokens: whether the examples themselves are kept beside the table,
         so that they are made once.
+      one_example_each: whether a record that makes several is an error.
       chunk_records: records that are measured, and kept, at a time.
 
     Raises:
@@ -63,19 +73,25 @@ class MeasuredRecords:
     self.transform = transform
     self._cache = IndexCache(None) if cache is None else cache
     self._keep_tokens = keep_tokens
-    self._chunk = integer("chunk_records", chunk_records, minimum=1)
+    self._one_each = one_example_each
+    self._chunk_records = integer("chunk_records", chunk_records, minimum=1)
     if keep_tokens and self._cache.folder is None:
       raise ValueError(
         "keep_tokens=True keeps examples in the cache folder, and there is"
         " none. Name one in data_cache_path, or set keep_tokens=False."
       )
-    self._table: LengthsTable | None = None
-    self._counters: dict[str, Any] = {}
+    self._measured: Measured | None = None
+    self._kept: KeptTokens | None = None
+    # Whether another process would not find the table in the folder.
+    self._in_memory = False
     self._lock = threading.Lock()
 
   def __getstate__(self) -> dict[str, Any]:
-    """What a pickle carries: a table in memory, too."""
-    return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+    """What a pickle carries: a table only where it is in no file."""
+    state = {k: v for k, v in self.__dict__.items() if k != "_lock"}
+    if not self._in_memory:
+      state["_measured"] = state["_kept"] = None
+    return state
 
   def __setstate__(self, state: dict[str, Any]) -> None:
     self.__dict__.update(state)
@@ -97,40 +113,46 @@ class MeasuredRecords:
   @property
   def one_to_one(self) -> bool:
     """Whether no record makes more than one example, as measured."""
-    return self._measured().first_example is None
+    return self._table().first_example is None
 
   @property
   def counters(self) -> dict[str, Any]:
-    """What the whole source holds: as `transforms.counters.Counters`.
+    """What the whole source holds, as `transforms.counters.Counters` has it.
 
-    `tokens_read` is `tokens` and the sum of `tokens_dropped`. It measures.
+    It measures. `tokens_read` is `tokens` and what `tokens_dropped` adds up to.
     """
-    self._measured()
-    return dict(self._counters)
+    self.measure()
+    assert self._measured is not None, "it was measured"
+    return dict(self._measured.counters)
 
   def measure(self) -> None:
     """Finds the lengths, unless they are known.
 
     Raises:
-      ValueError: a record cannot be read, or made examples of.
+      ValueError: a record cannot be read, or made examples of; or it makes
+        several, if that is an error.
     """
-    self._measured()
+    if self._measured is None:
+      with self._lock:
+        if self._measured is None:
+          self._measured = self._find_or_scan()
 
   def examples(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns (first int64[n], count int64[n]): the examples of records.
 
     Where `one_to_one`, a record that makes none has one of length 0.
     """
-    return self._measured().examples(records)
+    return self._table().examples(records)
 
   def lengths(self, examples: np.ndarray) -> np.ndarray:
     """Returns int32[n], positions of each example; 0 where it is left out."""
-    return self._measured().lengths[examples]
+    return self._table().lengths[examples]
 
   def read(self, examples: np.ndarray | Sequence[int]) -> Examples:
     """Makes examples, each under a record of its own, as they are asked for.
 
-    Their records are read at once, each once.
+    Their records are read at once, each once; or the tokens, where they are
+    kept.
 
     Args:
       examples: int64[n], in any order, any number of times.
@@ -140,8 +162,16 @@ class MeasuredRecords:
       ValueError: an example has another length than was measured, or a record
         cannot be read.
     """
-    table = self._measured()
-    wanted = self._numbers(examples, table)
+    table = self._table()
+    wanted = self._numbers(examples)
+    if self._kept is not None and self._kept.is_there():
+      assert self._measured is not None, "it was measured"
+      made = self._kept.read(wanted, weighted=self._measured.weighted)
+      now = np.diff(made.example_splits)
+      for i in np.flatnonzero(now != table.lengths[wanted])[:1]:
+        record = int(table.records_of(wanted[i : i + 1])[0])
+        self._refuse(record, now[i : i + 1], table.lengths[wanted[i : i + 1]])
+      return made
     records, inverse = np.unique(table.records_of(wanted), return_inverse=True)
     made = self.transform(
       self.records.read(records), lambda i: self.records.place(int(records[i]))
@@ -150,48 +180,91 @@ class MeasuredRecords:
     first, _ = table.examples(records)
     # Of each asked one: its number among those that were made.
     number = made.record_splits[inverse] + wanted - first[inverse]
-    return _chosen(made, number, table.lengths[wanted])
+    return take_examples(made, np.where(table.lengths[wanted] > 0, number, -1))
 
   def place(self, example: int) -> str:
     """Where the record of an example lies, for messages."""
-    table = self._measured()
-    record = table.records_of(self._numbers([example], table))[0]
+    record = self._table().records_of(self._numbers([example]))[0]
     return self.records.place(int(record))
 
-  def _numbers(
-    self, examples: np.ndarray | Sequence[int], table: LengthsTable
-  ) -> np.ndarray:
+  def _table(self) -> LengthsTable:
+    self.measure()
+    assert self._measured is not None, "it was measured"
+    return self._measured.table
+
+  def _numbers(self, examples: np.ndarray | Sequence[int]) -> np.ndarray:
     numbers = row_numbers(examples).reshape(-1)
-    if numbers.size and numbers.max() >= len(table.lengths):
+    count = len(self._table().lengths)
+    if numbers.size and numbers.max() >= count:
       raise IndexError(
-        f"Source {self.name!r} has {len(table.lengths)} examples, from 0; got"
+        f"Source {self.name!r} has {count} examples, from 0; got"
         f" {numbers.max()}."
       )
     return numbers
 
-  def _measured(self) -> LengthsTable:
-    if self._table is None:
-      with self._lock:
-        if self._table is None:
-          self._table = self._scan()
-    return self._table
+  def _find_or_scan(self) -> Measured:
+    key = {
+      "version": _VERSION,
+      "num_records": self.num_records,
+      "records": self.records.cache_identity,
+      "transform": self.transform.identity,
+    }
+    stored = LengthsCache(self._cache, key=key, num_records=self.num_records)
+    kept = None
+    if self._keep_tokens:
+      assert self._cache.folder is not None, "it was refused"
+      kept = self._kept = KeptTokens(self._cache.folder, key=key)
 
-  def _scan(self) -> LengthsTable:
-    counts = [np.zeros(0, np.int64)]
-    lengths = [np.zeros(0, np.int32)]
-    for numbers in self._chunks():
-      made = self.transform(
-        self.records.read(numbers),
-        lambda i, numbers=numbers: self.records.place(int(numbers[i])),
+    def find() -> Measured | None:
+      return stored.find() if kept is None or kept.is_there() else None
+
+    scan = LengthsScan(
+      self.records,
+      self.transform,
+      key=key,
+      cache=self._cache,
+      chunk_records=self._chunk_records,
+      keep_tokens=self._keep_tokens,
+      one_example_each=self._one_each,
+      is_done=lambda: find() is not None,
+    )
+    measured = find()
+    while measured is None:
+      try:
+        scan.run()
+        measured = stored.get(scan.chunks)
+        if kept is not None and scan.usable:
+          self._keep(kept, scan, measured)
+      except Finished:
+        measured = find()
+    if find() is not None and scan.is_left():
+      scan.remove()
+    self._in_memory = stored.find() is None
+    if self._one_each:
+      self._refuse_several(measured.table)
+    return measured
+
+  def _keep(
+    self, kept: KeptTokens, scan: LengthsScan, measured: Measured
+  ) -> None:
+    try:
+      kept.write(scan, measured)
+    except BlockingIOError:
+      # Another process is at it. Until it is done examples are made here.
+      pass
+    except OSError as error:
+      self._cache.report(error)
+
+  def _refuse_several(self, table: LengthsTable) -> None:
+    if table.first_example is not None:
+      counts = np.diff(table.first_example)
+      record = int(np.argmax(counts > 1))
+      none = np.zeros(0, np.int32)
+      splits = np.array([0, counts[record]])
+      refuse_several(
+        Examples(splits, np.zeros(counts[record] + 1, np.int64), none, none),
+        lambda _: self.records.place(record),
       )
-      counts.append(np.diff(made.record_splits))
-      lengths.append(np.diff(made.example_splits).astype(np.int32))
-    self._counters = self.transform.counters.as_dict()
-    return make_table(np.concatenate(counts), np.concatenate(lengths))
-
-  def _chunks(self) -> Iterator[np.ndarray]:
-    for begin in range(0, self.num_records, self._chunk):
-      yield np.arange(begin, min(begin + self._chunk, self.num_records))
 
   def _check(
     self, table: LengthsTable, records: np.ndarray, made: Examples
@@ -201,40 +274,26 @@ class MeasuredRecords:
     Raises:
       ValueError: at the first that does not.
     """
-    first, count = table.examples(records)
+    then = table.filled(records)
+    now = filled_examples(
+      np.diff(made.record_splits), np.diff(made.example_splits)
+    )
+    if all(map(np.array_equal, then, now)):
+      return
     for i, record in enumerate(records.tolist()):
-      begin, end = made.record_splits[i : i + 2]
-      now = np.diff(made.example_splits[begin : end + 1])
-      then = table.lengths[first[i] : first[i] + count[i]]
-      if now[now > 0].tolist() != then[then > 0].tolist():
-        raise ValueError(
-          f"Source {self.name!r}: {self.records.place(record)} makes examples"
-          f" of {now.tolist()} positions, but was measured to make"
-          f" {then.tolist()}. The data or the transform changed since; restore"
-          " them, or remove the table from the cache folder to measure again."
-        )
+      before = then[1][then[0] == i]
+      after = now[1][now[0] == i]
+      if not np.array_equal(before, after):
+        self._refuse(record, after, before)
 
-
-def _chosen(
-  made: Examples, number: np.ndarray, lengths: np.ndarray
-) -> Examples:
-  """Examples of other ones, each a record of its own.
-
-  Args:
-    made: the others.
-    number: int64[n], which of them; of no meaning where the length is 0.
-    lengths: int32[n].
-  """
-  splits = np.zeros(len(number) + 1, np.int64)
-  np.cumsum(lengths, out=splits[1:])
-  filled = lengths > 0
-  begin = np.zeros(len(number), np.int64)
-  begin[filled] = made.example_splits[:-1][number[filled]]
-  places = np.repeat(begin - splits[:-1], lengths) + np.arange(splits[-1])
-  return Examples(
-    record_splits=np.arange(len(number) + 1),
-    example_splits=splits,
-    input_ids=made.input_ids[places],
-    labels=made.labels[places],
-    weights=None if made.weights is None else made.weights[places],
-  )
+  def _refuse(self, record: int, now: np.ndarray, then: np.ndarray) -> None:
+    folder = self._cache.folder
+    again = "start anew"
+    if folder is not None:
+      again = f"remove measured_* and kept_* from {folder} and start anew"
+    raise ValueError(
+      f"Source {self.name!r}: {self.records.place(record)} makes examples of"
+      f" {now.tolist()} positions, but was measured to make {then.tolist()}."
+      " The data or the transform changed since, or depends on chance. Restore"
+      f" the data; or, to measure again, {again}."
+    )
