@@ -33,6 +33,9 @@ if TYPE_CHECKING:
   )
   from hpgrain.log import enable_dataset_logging as enable_dataset_logging
   from hpgrain.mock import MockSamples as MockSamples
+  from hpgrain.online_dataset import (
+    build_online_text_dataset as build_online_text_dataset,
+  )
   from hpgrain.pipeline import Loaders as Loaders
   from hpgrain.pipeline import build as build
   from hpgrain.precut import PrecutSamples as PrecutSamples
@@ -51,6 +54,7 @@ _HOMES = {
   "build_indexed_text_dataset": "indexed_dataset",
   "enable_dataset_logging": "log",
   "MockSamples": "mock",
+  "build_online_text_dataset": "online_dataset",
   "Loaders": "pipeline",
   "build": "pipeline",
   "PrecutSamples": "precut",

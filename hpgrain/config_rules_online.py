@@ -4,24 +4,45 @@ Each takes the completed configuration and raises a ValueError that names the
 keys, their values and the way out.
 """
 
+import dataclasses
 from typing import Any
 
 import ml_collections as mlc
 
 from hpgrain.config_schema import KEYS
 from hpgrain.config_uses import SPLIT_PATHS, USES, is_streamed
-from hpgrain.online_paths import OnlineSource, read_sources
-from hpgrain.splits import parse_split
+from hpgrain.online_options import (
+  OnlineOptions,
+  check_together,
+  file_sources,
+)
+from hpgrain.online_paths import OnlineSource
 
 
 def check_online(config: mlc.ConfigDict) -> None:
   """Raises ValueError at the first contradiction of dataset.kind='online'."""
   _check_lengths(config.dataset.data_config)
-  sources = _check_paths(config)
-  _check_splits(config.dataset)
-  if is_streamed(config):
-    _check_stream_weights(sources)
+  _check_tokens_are_files(config)
+  options = dataset_options(config)
+  check_together(options)
+  if is_streamed(config) and options.hf_dataset_name is None:
+    _check_stream_weights(file_sources(options))
   _check_transform(config)
+
+
+def dataset_options(config: mlc.ConfigDict) -> OnlineOptions:
+  """Returns what `build_online_text_dataset` gets.
+
+  Args:
+    config: what `config.check` returned, of online data.
+  """
+  dataset, data = config.dataset, config.dataset.data_config
+  values = {"seed": config.training.seed}
+  for field in dataclasses.fields(OnlineOptions):
+    if field.name not in values:
+      section = data if field.name in data else dataset
+      values[field.name] = section[field.name]
+  return OnlineOptions(**values)
 
 
 def transform_arguments(config: mlc.ConfigDict) -> dict[str, Any]:
@@ -63,75 +84,27 @@ def _check_lengths(data: mlc.ConfigDict) -> None:
     )
 
 
-def _check_paths(config: mlc.ConfigDict) -> dict[str, list[OnlineSource]]:
-  """Returns the sources of files, by key; none where a hub name wins."""
+def _check_tokens_are_files(config: mlc.ConfigDict) -> None:
   dataset, data = config.dataset, config.dataset.data_config
-  given = {
-    f"dataset.{name}": read_sources(dataset[name], key=f"dataset.{name}")
-    for name in ("data_path", *SPLIT_PATHS)
-    if dataset[name] is not None
-  }
-  own = [name for name in given if name != "dataset.data_path"]
-  if config.data_transform.data_type == "pretokenized":
-    if not given or data.hf_dataset_name is not None:
-      raise ValueError(
-        "data_transform.data_type='pretokenized' reads token ids from files:"
-        " dataset.data_path must name them, and"
-        " dataset.data_config.hf_dataset_name stay unset, got"
-        f" {dataset.data_path!r} and {data.hf_dataset_name!r}."
-      )
-  if data.hf_dataset_name is not None:
-    if own:
-      raise ValueError(
-        f"dataset.data_config.hf_dataset_name and {own[0]} exclude each other."
-        " Name the dataset's split in dataset.data_config.hf_train_split,"
-        " hf_valid_split or hf_test_split, or unset one of the two."
-      )
-    return {}
-  if not given:
-    raise ValueError(
-      "dataset.data_path is missing. Give it files, a folder or a pattern, or"
-      " set train_data_path, valid_data_path and test_data_path, or"
-      " dataset.data_config.hf_dataset_name."
-    )
-  if own and len(own) < len(given):
-    raise ValueError(
-      f"dataset.data_path and {own[0]} exclude each other: the first is cut by"
-      " dataset.data_config.split, the second is one split whole. Unset one of"
-      " them."
-    )
-  return given
-
-
-def _check_splits(dataset: mlc.ConfigDict) -> None:
-  data = dataset.data_config
-  _, *others = parse_split(data.split)
-  if not any(others):
+  if config.data_transform.data_type != "pretokenized":
     return
-  own = any(dataset[name] is not None for name in SPLIT_PATHS)
-  if data.dataset_type == "iterable" and not own:
+  paths = [dataset.data_path, *(dataset[name] for name in SPLIT_PATHS)]
+  if data.hf_dataset_name is not None or paths == [None] * len(paths):
     raise ValueError(
-      f"dataset.data_config.split={data.split!r} cuts records by number, and"
-      " dataset_type='iterable' does not know how many there are. Name valid"
-      " and test by themselves (dataset.valid_data_path, or"
-      " dataset.data_config.hf_valid_split), or set dataset_type='mapping'."
+      "data_transform.data_type='pretokenized' reads token ids from files:"
+      " dataset.data_path must name them, and"
+      " dataset.data_config.hf_dataset_name stay unset, got"
+      f" {dataset.data_path!r} and {data.hf_dataset_name!r}."
     )
-  for name in ("hf_valid_split", "hf_test_split"):
-    if data[name] is not None:
-      raise ValueError(
-        f"dataset.data_config.split={data.split!r} and {name}={data[name]!r}"
-        " exclude each other: the first cuts hf_train_split, the second is one"
-        " split whole. Unset one of them."
-      )
 
 
 def _check_stream_weights(sources: dict[str, list[OnlineSource]]) -> None:
   for key, entries in sources.items():
     if len(entries) > 1 and entries[0].weight is None:
       raise ValueError(
-        f"{key} has {len(entries)} sources without weights. By their sizes"
-        " they could only take turns if those were known, and streams do not"
-        " look ahead (dataset.data_config.lengths='stream'). Give each a"
+        f"dataset.{key} has {len(entries)} sources without weights. They would"
+        " take turns by their sizes, which streams do not know"
+        " (dataset.data_config.lengths='stream'). Give each a"
         ' weight, such as (0.7, "a.jsonl", 0.3, "b.jsonl").'
       )
 

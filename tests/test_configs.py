@@ -7,7 +7,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from hpgrain.config import check
-from hpgrain.config_key import MAPPING, NAMES, NUMBERS, PATHS
+from hpgrain.config_key import NAMES, NUMBERS, PATHS
 from hpgrain.config_schema import BY_NAME, KEYS
 from hpgrain.data_paths import SourceEntry
 
