@@ -20,7 +20,7 @@ from hpgrain.chunk_file import COLUMNS, WEIGHTS, Chunk
 from hpgrain.examples import Examples
 from hpgrain.index_cache_file import SUFFIX
 from hpgrain.lengths_cache import Measured
-from hpgrain.lengths_scan import LengthsScan
+from hpgrain.lengths_scan import Finished, LengthsScan, is_there
 from hpgrain.lengths_table import own_lengths
 from hpgrain.records import INPUT_IDS, LABELS
 from hpgrain.sources.index_file import idx_path
@@ -39,13 +39,10 @@ class KeptTokens:
       folder: where the pairs lie.
       key: JSON that decides the examples.
     """
+    name = index_cache_file.describe("kept", key=key, arrays={}).name
+    digest = name.removesuffix(SUFFIX).removeprefix("kept-")
     self._prefixes = {
-      column: str(
-        folder
-        / index_cache_file.describe(
-          f"kept_{name}", key=key, arrays={}
-        ).name.removesuffix(SUFFIX)
-      )
+      column: str(folder / f"kept_{name}-{digest}")
       for column, name in _NAMES.items()
     }
     self._readers: dict[str, IndexedReader] = {}
@@ -57,8 +54,8 @@ class KeptTokens:
 
   def is_there(self) -> bool:
     """Whether all pairs are there."""
-    return (
-      bool(self._readers) or Path(idx_path(self._prefixes[INPUT_IDS])).exists()
+    return bool(self._readers) or is_there(
+      Path(idx_path(self._prefixes[INPUT_IDS]))
     )
 
   def write(self, scan: LengthsScan, measured: Measured) -> None:
@@ -86,6 +83,9 @@ class KeptTokens:
         )
         for column in columns
       }
+      if self.is_there():
+        # From before this process had the right to write them.
+        raise Finished
       for number, chunk in enumerate(scan.chunks()):
         lengths = _sequences(chunk, one_to_one=one_to_one)
         for column, writer in writers.items():

@@ -161,7 +161,7 @@ class LengthsScan:
   def _is_there(self, number: int) -> bool:
     if number in self._held:
       return True
-    return self._cache.folder is not None and self.path(number).exists()
+    return self._cache.folder is not None and is_there(self.path(number))
 
   def _stop_if_done(self) -> None:
     if self._is_done():
@@ -274,6 +274,13 @@ class LengthsScan:
     except OSError as error:
       self._cache.report(error)
       self.usable = False
+
+
+def is_there(path: Path) -> bool:
+  """Whether there is a file, as far as one may look."""
+  with contextlib.suppress(OSError):
+    return path.exists()
+  return False
 
 
 def _is_whole(path: Path) -> bool:
