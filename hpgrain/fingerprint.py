@@ -34,6 +34,11 @@ _PART_OF = {
   "split_index": "split",
 }
 
+# A part that only packed rows have, so that the states of others stay as they
+# were, and the mappings in their identity that make it.
+_OPTIONAL = "packing"
+_OPTIONAL_KEYS = ("packing", "balance")
+
 # What sets them, where it has another name.
 _KEYS = {"num_samples": "num_samples (training.train_samples)"}
 
@@ -42,10 +47,11 @@ _ADVICE = {
   "weights": "the blend",
   "order": "the order of rows",
   "seed": "training.seed",
-  "seq_length": "seq_length or the extra token",
+  "seq_length": "seq_length, the token budget or the extra token",
   "split": "the split",
   "labels": "how labels are made",
   "masks": "position or attention resets",
+  "packing": "how examples are packed into rows, and for how many epochs",
 }
 
 
@@ -58,9 +64,14 @@ def parts(
     identity: `unique_identifiers` of the samples.
     options: how the fields are made.
   """
-  grouped: dict[str, dict[str, Any]] = {name: {} for name in _ADVICE}
+  grouped: dict[str, dict[str, Any]] = {
+    name: {} for name in _ADVICE if name != _OPTIONAL
+  }
   for key, value in identity.items():
-    grouped[_PART_OF.get(key, "data")][key] = value
+    if key in _OPTIONAL_KEYS:
+      grouped.setdefault(_OPTIONAL, {}).update(value)
+    else:
+      grouped[_PART_OF.get(key, "data")][key] = value
   fields = dataclasses.asdict(options)
   if not fields["eod_mask_loss"]:
     # An id that nothing uses decides nothing.

@@ -170,9 +170,7 @@ def fixed(
       f"examples_per_row must be at least 1, got {examples_per_row}."
     )
   if not 0 <= arrived <= len(lengths):
-    raise ValueError(
-      f"arrived must be one of 0 to {len(lengths)}, got {arrived}."
-    )
+    raise ValueError(f"arrived must lie in [0, {len(lengths)}], got {arrived}.")
   items = np.flatnonzero(lengths)
   if not final:
     items = items[: len(items) // examples_per_row * examples_per_row]

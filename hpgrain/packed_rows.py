@@ -17,10 +17,12 @@ import numpy as np
 
 from hpgrain.arguments import integer, row_numbers
 from hpgrain.example_order import Lengths
+from hpgrain.length_buckets import length_buckets as length_buckets_of
 from hpgrain.mixes import plain_mix
 from hpgrain.packed_fields import PackedPlans, starts
 from hpgrain.packed_windows import PackedWindows, WindowRows
 from hpgrain.packing import PackingOptions, reordered
+from hpgrain.packing_counters import PackingCounters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +37,16 @@ class Pass:
 
 
 class RowPlanner:
-  """Plans the rows of a run; reads no token."""
+  """Plans the rows of a run; reads no token.
+
+  Attributes:
+    members: the sources.
+    options: how rows are packed.
+    epochs: after which the rows end; None = never.
+    buckets: positions that a batch may have.
+    windows: the rows, window by window.
+    counters: what became of the tokens.
+  """
 
   def __init__(
     self,
@@ -76,9 +87,10 @@ class RowPlanner:
     self.options = options
     self.epochs = epochs
     self._seed, self._shuffle = integer("seed", seed), bool(shuffle)
-    self._buckets = _checked_buckets(length_buckets, options)
+    self.buckets = length_buckets_of(length_buckets, options)
     self._mix = plain_mix(weights, "no")
     self.windows = self._windows(epochs)
+    self.counters = PackingCounters(self.windows)
 
   def _windows(self, epochs: int | None) -> PackedWindows:
     return PackedWindows(
@@ -179,9 +191,7 @@ class RowPlanner:
   def row_positions(self, rows: np.ndarray | Sequence[int]) -> int:
     """Returns how many positions a batch of these rows needs.
 
-    The budget. Of rows that hold a number of examples, the smallest of
-    length_buckets that holds them all. Where a long example has a row of its
-    own, the smallest that is no less than the budget and holds them all.
+    The first of `buckets.positions` that holds them all.
 
     Args:
       rows: int64[n], without those that are padding.
@@ -189,23 +199,22 @@ class RowPlanner:
     Raises:
       ValueError: a row is longer than any bucket, naming its example.
     """
-    options = self.options
-    own_row = options.overlong == "own_row" and options.packer != "concat"
-    if not own_row and self._buckets == (options.budget,):
-      return options.budget
+    if not self.buckets.depends_on_rows:
+      return self.buckets.positions[0]
     plans = self.plan_rows(rows)
     ends = plans.start + plans.length
     need = int(ends.max(initial=0))
-    for bucket in self._buckets:
-      if bucket >= need:
-        return bucket
+    chosen = self.buckets.choose(need)
+    if chosen is not None:
+      return chosen
     piece = int(np.argmax(ends))
     member = self.members[plans.source[piece]]
     raise ValueError(
       f"Source {member.name!r}, {member.place(int(plans.example[piece]))}: a"
       f" row of its own needs {need} positions, and the largest of"
-      f" dataloader.length_buckets is {self._buckets[-1]}. Add one that holds"
-      ' it, or set dataloader.overlong to "split", "truncate" or "drop".'
+      f" dataloader.length_buckets is {self.buckets.positions[-1]}. Add one"
+      ' that holds it, or set dataloader.overlong to "split", "truncate" or'
+      ' "drop".'
     )
 
 
@@ -217,49 +226,6 @@ def _check_names(names: Sequence[str]) -> None:
         f"Sources {seen[name]} and {i} are both named {name!r}, so their"
         " records would share an order. Give each its own name."
       )
-
-
-def _checked_buckets(
-  length_buckets: Sequence[int], options: PackingOptions
-) -> tuple[int, ...]:
-  """Returns the numbers of positions that a batch may have, ascending.
-
-  Raises:
-    ValueError: one is no length of a row, none holds every row, or there are
-      some that no row would use.
-  """
-  budget = options.budget
-  for bucket in length_buckets:
-    integer("An entry of length_buckets", bucket, minimum=1)
-    if bucket % options.segment_multiple:
-      raise ValueError(
-        "Each of length_buckets must be a multiple of segment_multiple ="
-        f" {options.segment_multiple}, got {bucket}."
-      )
-  buckets = tuple(sorted({int(bucket) for bucket in length_buckets}))
-  counted = options.packer in ("pad", "fixed")
-  own_row = options.overlong == "own_row" and options.packer != "concat"
-  if own_row and (not buckets or buckets[-1] <= budget):
-    raise ValueError(
-      'overlong="own_row" gives an example that is longer than a row one of'
-      " its own, which takes the smallest of length_buckets that holds it:"
-      f" add one above the budget of {budget}, got {list(length_buckets)}."
-    )
-  if not counted:
-    if not own_row and buckets not in ((), (budget,)):
-      raise ValueError(
-        f"length_buckets {list(length_buckets)} have no meaning with"
-        f" packer={options.packer!r} and overlong={options.overlong!r}: every"
-        f" row is padded to the budget of {budget}. Leave them out, or take"
-        ' packer="pad" or dataloader.type="fixed".'
-      )
-    return tuple(sorted({budget, *(b for b in buckets if b > budget)}))
-  if buckets and buckets[-1] < budget:
-    raise ValueError(
-      f"The largest of length_buckets must hold any row, {budget} tokens, got"
-      f" {list(length_buckets)}."
-    )
-  return buckets or (budget,)
 
 
 def _taken(

@@ -18,6 +18,7 @@ import numpy as np
 
 from hpgrain import gather
 from hpgrain.corpus import Corpus, choose_split
+from hpgrain.document_lengths import DocumentLengths
 from hpgrain.fields import FieldOptions
 from hpgrain.packed_fields import PackedPlans, clip, make_packed_fields
 from hpgrain.packed_rows import Pass, RowPlanner
@@ -25,40 +26,6 @@ from hpgrain.packing import PackingOptions
 from hpgrain.records import INPUT_IDS, LABELS, TOKENS, RowPlans
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.splits import parse_split
-
-
-class DocumentLengths:
-  """The sequences of one split of a corpus, each an example."""
-
-  def __init__(self, corpus: Corpus, *, first: int, last: int, ahead: int):
-    """Holds the part of the corpus.
-
-    Args:
-      corpus: the source.
-      first: the first sequence.
-      last: one past the last.
-      ahead: tokens of a sequence that are labels alone, 0 or 1.
-    """
-    self.corpus = corpus
-    self.name = corpus.name
-    self.first = first
-    self.num_records = last - first
-    self._ahead = ahead
-
-  def examples(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (first int64[n], count int64[n]): one example each."""
-    return records, np.ones(len(records), np.int64)
-
-  def lengths(self, examples: np.ndarray) -> np.ndarray:
-    """Returns int32[n], positions of each sequence."""
-    lengths = self.corpus.reader.lengths[self.first + examples]
-    return np.maximum(lengths.astype(np.int64) - self._ahead, 0).astype(
-      np.int32
-    )
-
-  def place(self, example: int) -> str:
-    """Where an example is in the corpus, for messages."""
-    return f"sequence {self.first + example}"
 
 
 class PackedSamples(grain.MapDataset):
@@ -186,6 +153,15 @@ class PackedSamples(grain.MapDataset):
     """Returns int64[sources]: records of each in the first `num_rows` rows."""
     return self.planner.windows.records_before(num_rows)
 
+  @property
+  def length_buckets(self) -> tuple[int, ...]:
+    """Positions that a batch may have, ascending; `row_positions` is one."""
+    return self.planner.buckets.positions
+
+  def counters(self, num_rows: int) -> dict[str, Any]:
+    """Returns what the first rows hold; see `PackingCounters.as_dict`."""
+    return self.planner.counters.as_dict(num_rows)
+
   def row_positions(self, rows: np.ndarray | Sequence[int]) -> int:
     """Returns how many positions a batch of rows int64[n] needs.
 
@@ -237,22 +213,32 @@ class PackedSamples(grain.MapDataset):
     Raises:
       ValueError: an id is outside the vocabulary.
     """  # fmt: skip
-    source = plans.source[pieces]
-    first = np.array([member.first for member in self._members], np.int64)
-    length = count + np.int32(self._ahead)
+    # Parts of one source by one, then all in the order of their pieces.
+    found = []
+    for i in np.unique(plans.source[pieces]).tolist():
+      chosen = np.flatnonzero(plans.source[pieces] == i)
+      run, sequence, offset, length = self._members[i].parts(
+        plans.example[pieces[chosen]],
+        offset=plans.offset[pieces[chosen]] + skipped[chosen],
+        count=count[chosen].astype(np.int64) + self._ahead,
+      )
+      source = np.full(len(run), i, np.int32)
+      found.append((chosen[run], source, sequence, offset, length))
+    run, *columns = [np.concatenate(column) for column in zip(*found)]
+    order = np.argsort(run, kind="stable")
+    source, sequence, offset, length = [column[order] for column in columns]
     parts = RowPlans(
-      row_splits=np.array([0, len(pieces)], np.int64),
+      row_splits=np.array([0, len(order)], np.int64),
       source=source,
-      sequence=first[source] + plans.example[pieces],
-      offset=plans.offset[pieces] + skipped,
+      sequence=sequence,
+      offset=offset,
       length=length,
-      boundary=np.ones(len(pieces), bool),
+      boundary=np.ones(len(order), bool),
     )
-    total = int(length.sum(dtype=np.int64))
     return gather.read_rows(
       parts,
       sources=self.sources,
-      columns=(0, total),
+      columns=(0, int(length.sum(dtype=np.int64))),
       vocab_size=self.vocab_size,
     )[0]
 

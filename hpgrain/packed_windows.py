@@ -220,22 +220,12 @@ class PackedWindows:
           self._check_has_row()
       return self._base + bisect.bisect_right(self._first_rows, row) - 1
 
-  def records_before(self, row: int) -> np.ndarray:
-    """Returns int64[sources], records of each that the rows before `row` hold.
+  def locate(self, row: int) -> tuple[int, int]:
+    """Returns the window that `row` begins in, and its pieces before it.
 
-    A record is counted as soon as one of its pieces is there; one that makes
-    none, with its window.
+    Raises:
+      IndexError: there is no such row, and it is not the end.
     """
-    window, end = self._split(row)
-    counts = self.order.counts(window * self.options.plan_window)
-    if not end:
-      return counts
-    rows = self.window(window)
-    _, first = np.unique(rows.position[:end], return_index=True)
-    return counts + np.bincount(rows.source[first], minlength=len(self.sources))
-
-  def _split(self, row: int) -> tuple[int, int]:
-    """Returns the window that `row` begins in, and its pieces before it."""
     windows = self.num_windows
     if row == 0:
       return 0, 0
@@ -244,6 +234,20 @@ class PackedWindows:
     window = self.find(row)
     place = row - self.first_row(window)
     return window, int(self.window(window).row_splits[place])
+
+  def records_before(self, row: int) -> np.ndarray:
+    """Returns int64[sources], records of each that the rows before `row` hold.
+
+    A record is counted as soon as one of its pieces is there; one that makes
+    none, with its window.
+    """
+    window, end = self.locate(row)
+    counts = self.order.counts(window * self.options.plan_window)
+    if not end:
+      return counts
+    rows = self.window(window)
+    _, first = np.unique(rows.position[:end], return_index=True)
+    return counts + np.bincount(rows.source[first], minlength=len(self.sources))
 
   def _check_has_row(self) -> None:
     if self.has_row():

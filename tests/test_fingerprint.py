@@ -147,8 +147,8 @@ def test_a_long_value_is_cut_short():
 
 def test_a_part_of_another_version_is_named():
   grouped = fingerprint.parts(_IDENTITY, FieldOptions())
-  saved = fingerprint.digests(grouped) | {"packing": "00000000"}
-  with pytest.raises(ValueError, match=r"packing \(unknown to this version\)"):
+  saved = fingerprint.digests(grouped) | {"future": "00000000"}
+  with pytest.raises(ValueError, match=r"future \(unknown to this version\)"):
     fingerprint.check(saved, grouped)
   saved = fingerprint.digests(grouped)
   del saved["masks"]
@@ -160,3 +160,32 @@ def test_what_is_no_fingerprint_is_refused():
   grouped = fingerprint.parts(_IDENTITY, FieldOptions())
   with pytest.raises(ValueError, match="mapping of parts, got 'abc'"):
     fingerprint.check("abc", grouped)
+
+
+_PACKED = {**_IDENTITY, "packing": {"packer": "best_fit", "epochs": None}}
+
+
+def test_only_packed_rows_have_a_part_for_it():
+  plain = fingerprint.parts(_IDENTITY, FieldOptions())
+  assert "packing" not in plain
+  balance = {"balance_shares": 2, "balance_rows": 8}
+  assert fingerprint.parts(_PACKED, FieldOptions()) == plain | {
+    "packing": {"packer": "best_fit", "epochs": None}
+  }
+  balanced = fingerprint.parts(_PACKED | {"balance": balance}, FieldOptions())
+  assert balanced["packing"] == _PACKED["packing"] | balance
+
+
+def test_a_mismatch_of_packing_names_the_key():
+  saved = fingerprint.parts(_PACKED, FieldOptions())
+  now = fingerprint.parts(
+    _PACKED | {"packing": {"packer": "concat", "epochs": None}}, FieldOptions()
+  )
+  match = r'packing \(how .*\)\n    packer: saved "best_fit", now "concat"\n'
+  with pytest.raises(ValueError, match=match) as raised:
+    fingerprint.check(fingerprint.digests(saved), now, saved)
+  assert "epochs:" not in str(raised.value)
+  with pytest.raises(ValueError, match="packing"):
+    fingerprint.check(
+      fingerprint.digests(fingerprint.parts(_IDENTITY, FieldOptions())), now
+    )

@@ -112,6 +112,20 @@ def concat_twin(lengths, *, budget, max_items=0):
   return [*rows, row] if row else rows
 
 
+def fixed_twin(lengths, *, examples_per_row, arrived=0, final=True):
+  def choose(row, waiting):
+    while len(row) < examples_per_row and waiting:
+      row.append(waiting.pop(0))
+
+  return oldest_first(
+    lengths,
+    ready=lambda waiting: len(waiting) >= examples_per_row,
+    choose=choose,
+    arrived=arrived,
+    final=final,
+  )
+
+
 def listed(packed):
   return [packed.row(r).tolist() for r in range(len(packed))]
 
@@ -154,11 +168,21 @@ def test_decreasing_fills_the_fullest_row():
   assert listed(packed) == [[3, 4], [1, 2], [0, 5]]
 
 
+def test_fixed_takes_examples_as_they_come():
+  packed = pack.fixed(LENGTHS, examples_per_row=3)
+  assert rows_of(packed) == [[3, 9, 4], [2, 12, 1], [5, 5]]
+  assert packed.arrived == 8
+  packed = pack.fixed(LENGTHS, examples_per_row=3, final=False)
+  assert rows_of(packed) == [[3, 9, 4], [2, 12, 1]]
+  assert packed.arrived == 6
+
+
 def test_an_empty_example_goes_nowhere():
   for packed in (
     pack.first_fit([0, 2, 0], budget=4, min_buffered=1),
     pack.best_fit([0, 2, 0], budget=4),
     pack.best_fit_decreasing([0, 2, 0], budget=4),
+    pack.fixed([0, 2, 0], examples_per_row=2),
   ):
     assert listed(packed) == [[1]]
   assert listed(pack.best_fit([], budget=4)) == []
@@ -218,6 +242,10 @@ def test_packers_follow_the_rules(lengths, arrived, budget, max_items):
       packed = pack.best_fit(lengths, window=size, **options)
       expected = best_fit_twin(lengths, window=size, **options)
       assert (listed(packed), packed.arrived) == expected
+      del options["budget"], options["max_items"]
+      packed = pack.fixed(lengths, examples_per_row=size, **options)
+      expected = fixed_twin(lengths, examples_per_row=size, **options)
+      assert (listed(packed), packed.arrived) == expected
   packed = pack.best_fit_decreasing(lengths, **common)
   assert listed(packed) == decreasing_twin(lengths, **common)
   assert cut(*pack.concat(lengths, **common)) == concat_twin(lengths, **common)
@@ -237,7 +265,10 @@ def test_rows_do_not_depend_on_how_lengths_arrive(
   for packer, name in (
     (pack.first_fit, "min_buffered"),
     (pack.best_fit, "window"),
+    (pack.fixed, "examples_per_row"),
   ):
+    if packer is pack.fixed:
+      common = {}
     whole = packer(lengths, **{name: size}, **common)
     rows, waiting, arrived, given_up_to = [], [], 0, 0
     turn = 0
@@ -288,6 +319,12 @@ def test_arguments_of_one_packer():
     pack.first_fit([1], budget=1, min_buffered=0)
   with pytest.raises(ValueError, match=r"arrived must lie in \[0, 1\], got 2"):
     pack.best_fit([1], budget=1, arrived=2)
+  with pytest.raises(ValueError, match="examples_per_row must be at least 1"):
+    pack.fixed([1], examples_per_row=0)
+  with pytest.raises(ValueError, match=r"arrived must lie in \[0, 1\], got 2"):
+    pack.fixed([1], examples_per_row=1, arrived=2)
+  with pytest.raises(ValueError, match="Example 1 has a length of -2"):
+    pack.fixed([1, -2], examples_per_row=1)
 
 
 def test_lengths_and_budgets_as_large_as_they_get():

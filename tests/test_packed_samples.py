@@ -158,7 +158,7 @@ def test_what_is_wrong_is_said(tmp_path):
     packed([prefix, prefix])
   with pytest.raises(ValueError, match="got 1 weights for 2 sources"):
     packed([prefix, prefix], names=["x", "y"], weights=[1])
-  with pytest.raises(ValueError, match=r"'a', sequence 0: an example has 3"):
+  with pytest.raises(ValueError, match=r"'a', document 0: an example has 3"):
     packed([prefix], budget=2).plan(0)
   samples = packed([prefix], vocab_size=9)
   with pytest.raises(ValueError, match=r"'a', sequence 0, offset 3: .* id 9"):
@@ -192,8 +192,6 @@ def test_fields_follow_the_definition(tmp_path_factory, data):
     labels_are_shifted=data.draw(st.booleans()),
     weights=data.draw(st.sampled_from([None, [1] * len(corpora)])),
   )
-  # An empty sequence is none in the index.
-  stored = [[d for d in documents if d] for documents in corpora]
   rows = range(min(len(samples), 6))
   options = {
     "reset_position_ids": data.draw(st.booleans()),
@@ -203,7 +201,7 @@ def test_fields_follow_the_definition(tmp_path_factory, data):
   }
   whole = fields_of(samples, rows, num_rows=len(rows) + 1, **options)
   for place, row in enumerate(rows):
-    expected = twin(samples, stored, row, **options)
+    expected = twin(samples, corpora, row, **options)
     for name in NAMES:
       assert whole[name][place] == expected[name], name
   assert whole["segment_ids"][-1] == [0] * samples.seq_length

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hpgrain.mixes import SimpleMix, StableMix
 from hpgrain.order import permutation_key, permute
 from hpgrain.packed_windows import PackedWindows
-from hpgrain.packing import PackingOptions
+from hpgrain.packing import PACKERS, PackingOptions
 from tests.test_pack import concat_twin, decreasing_twin, first_fit_twin
 
 
@@ -69,17 +69,18 @@ def rows_twin(windows, index, records, *, seed, shuffle):
     first = sum(map(len, records[source][:record]))
     for number, length in enumerate(records[source][record]):
       examples.append((source, first + number, length))
-  budget = options.budget
+  budget, multiple = options.budget, options.segment_multiple
+  limit = budget // options.examples_per_row // multiple * multiple
   parts = []
   for source, example, length in examples:
-    if length > budget and options.overlong == "drop":
+    if length > limit and options.overlong == "drop":
       continue
     if options.packer == "concat" or options.overlong == "own_row":
       parts.append((source, example, 0, length))
       continue
     offset = 0
     while offset < length:
-      count = min(budget, length - offset)
+      count = min(limit, length - offset)
       parts.append((source, example, offset, count))
       offset += count
       if options.overlong == "truncate":
@@ -96,10 +97,16 @@ def rows_twin(windows, index, records, *, seed, shuffle):
       )
     ]
   else:
-    multiple = options.segment_multiple
     room = [-(-length // multiple) * multiple for length in lengths]
-    if options.packer == "pad":
-      packed = [[i] for i, length in enumerate(room) if length]
+    if options.packer in ("pad", "fixed"):
+      packed, row = [], []
+      for i, length in enumerate(room):
+        if length > limit:
+          packed.append([i])
+        elif length:
+          row = row if row and len(row) < options.examples_per_row else []
+          packed += [] if row else [row]
+          row.append(i)
     elif options.packer == "best_fit":
       packed = decreasing_twin(room, budget=budget, max_items=options.max_items)
     else:
@@ -182,8 +189,37 @@ def test_records_without_examples_and_empty_ones():
 
 def test_an_endless_order_without_a_row_says_so():
   windows = windows_of([[0], [0]], options={"plan_window": 1})
+  assert not windows.has_row()
   with pytest.raises(ValueError, match="No record of 's0' makes a row"):
     windows.find(0)
+  # A rare source is the only one, and comes late.
+  mix = StableMix([1, 1e-3])
+  options = {"plan_window": 8}
+  windows = windows_of([[0]], [[], [5]], mix=mix, options=options)
+  assert windows.has_row()
+  assert windows.find(0) > 9
+  # All are too long to be kept.
+  windows = windows_of([[11]], options={"overlong": "drop", "plan_window": 1})
+  assert not windows.has_row()
+  windows = windows_of([[11]], options={"overlong": "split", "plan_window": 1})
+  assert windows.has_row()
+
+
+def test_a_finite_order_without_a_row():
+  # It ends with the first source, before the second one's turn.
+  mix = StableMix([1, 1e-3])
+  windows = windows_of([[0]], [[5]], mix=mix, epochs=1)
+  assert not windows.has_row()
+  assert windows.num_rows == 0
+  assert windows_of([[0]], [[5]], epochs=1).has_row()
+  with pytest.raises(IndexError, match="0 rows, got row 0"):
+    windows.find(0)
+
+
+def test_an_endless_order_is_asked_for_a_row_at_little_cost(monkeypatch):
+  windows = windows_of([[5]] * 10, options={"plan_window": 2})
+  monkeypatch.setattr(PackedWindows, "_pack", None)
+  assert windows.has_row()
 
 
 def test_a_source_without_a_record():
@@ -232,25 +268,23 @@ def test_records_before_a_row():
     shuffle=False,
     epochs=1,
   )
-  counts = [windows.records_before(row).tolist() for row in range(5)]
-  assert counts == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 1]]
+  counts = [windows.records_before(row).tolist() for row in range(6)]
+  assert counts == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 1], [3, 2]]
 
 
-@pytest.mark.parametrize(
-  ("options", "match"),
-  [
-    ({"budget": 0}, "budget"),
-    ({"packer": "worst_fit"}, "packer must be one of best_fit, .*'worst_fit'"),
-    ({"plan_window": 0}, "plan_window"),
-    ({"segment_multiple": 3}, "multiple of segment_multiple, got 10 and 3"),
-    ({"segment_multiple": 2, "packer": "concat"}, "segment_multiple must be 1"),
-    ({"max_items": -1}, "max_items"),
-    ({"min_buffered": 0}, "min_buffered"),
-  ],
-)
-def test_options_are_checked(options, match):
-  with pytest.raises(ValueError, match=match):
-    PackingOptions(**{"budget": 10, **options})
+def test_a_record_of_several_examples_is_counted_once():
+  windows = windows_of(
+    [[6, 0, 6], [0], [12]],
+    options={"plan_window": 3, "overlong": "split"},
+    shuffle=False,
+    epochs=1,
+  )
+  # The longest first; the record without a token counts with its window.
+  assert [[n for *_, n in row] for row in pieces_of(windows.window(0))] == [
+    [10], [6, 2], [6],
+  ]  # fmt: skip
+  counts = [int(windows.records_before(row)[0]) for row in range(4)]
+  assert counts == [0, 1, 2, 3]
 
 
 records_lists = st.lists(
@@ -263,7 +297,7 @@ records_lists = st.lists(
   records=st.lists(records_lists, min_size=1, max_size=3),
   options=st.fixed_dictionaries(
     {
-      "packer": st.sampled_from(["best_fit", "first_fit", "concat", "pad"]),
+      "packer": st.sampled_from(PACKERS),
       "plan_window": st.integers(1, 9),
       "overlong": st.sampled_from(["split", "truncate", "drop", "own_row"]),
       "segment_multiple": st.sampled_from([1, 2, 5]),
@@ -279,6 +313,9 @@ records_lists = st.lists(
 def test_windows_follow_the_definition(  # noqa: PLR0917
   records, options, weighted, shuffle, epochs, seed
 ):
+  if options["packer"] == "fixed":
+    options["examples_per_row"] = 2
+    options["max_items"] = 0
   if options["packer"] == "concat":
     options["segment_multiple"] = 1
     options["overlong"] = "own_row"
