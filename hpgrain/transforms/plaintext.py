@@ -34,8 +34,7 @@ from hpgrain.transforms.transform import Place, Record
 class PlaintextTransform:
   """Tokenizes a text field; see `transform.Transform`.
 
-  Threads that share it take turns at encoding; a batch is encoded on all
-  cores, without the GIL.
+  Threads that share it take turns at encoding.
   """
 
   one_to_one = False
@@ -51,7 +50,6 @@ class PlaintextTransform:
     backend: str = "auto",
     sample: Sequence[str] | None = None,
     special_tokens_in_text: str = "as_is",
-    parallel: bool = True,
   ) -> None:
     r"""Checks the options; opens nothing.
 
@@ -70,7 +68,6 @@ class PlaintextTransform:
       special_tokens_in_text: a special token's string in a text becomes its
         id ("as_is", as Hugging Face does), is encoded like any text
         ("plain"), or is an error ("error").
-      parallel: whether one batch may use all cores.
 
     Raises:
       ValueError: an option is not legal, or contradicts another.
@@ -99,7 +96,6 @@ class PlaintextTransform:
     self._backend = backend
     self._sample = None if sample is None else tuple(sample)
     self._special = special_tokens_in_text
-    self._parallel = parallel
     self._lock = threading.Lock()
     self._encoder: Encoder | None = None
     self.counters = Counters()
@@ -193,7 +189,7 @@ class PlaintextTransform:
           special_tokens_in_text=self._special,
         )
       # Its own copy: the tokenizer may be called by other threads meanwhile.
-      self._encoder = spec.open(parallel=self._parallel)
+      self._encoder = spec.open()
     return self._encoder
 
   def __getstate__(self) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def test_the_identity_is_of_all_that_decides_the_ids(words, bpe_folder):
 
   plain = identity()
   assert identity(text_keys="text", backend="huggingface") == plain
-  assert identity(sample=["a"], parallel=False) == plain
+  assert identity(sample=["a"]) == plain
   others = [
     identity(LazyTokenizer(bpe_folder)),
     identity(max_seq_len=9),
