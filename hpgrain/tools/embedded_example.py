@@ -3,6 +3,8 @@ r"""Makes a small real corpus out of what every Python installation carries.
   standard library's .py files -+-> library.jsonl --+--> library_text_document
                                 |                   +--> library_packed_text_...
                                 +-> tests.jsonl -------> tests_text_document
+                                |                   +--> tests_ids.jsonl
+                                +-> chats.jsonl     questions about them
                                 |
                                 +-> tokenizer/  a byte-level BPE of 8,192 ids
 
@@ -23,11 +25,14 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from hpgrain.sources.indexed import IndexedReader
 from hpgrain.tokenizer import load_tokenizer
 from hpgrain.tools.corpus import prepare_corpus
+from hpgrain.tools.example_chats import make_chats
 from hpgrain.tools.example_text import (
   Split,
   find_stdlib,
@@ -49,6 +54,8 @@ _CORPORA = (
 _PRODUCTS = (
   "library.jsonl",
   "tests.jsonl",
+  "chats.jsonl",
+  "tests_ids.jsonl",
   "tokenizer",
   *(f"{name}_text_document.bin" for name, _, _ in _CORPORA),
   *(f"{name}_text_document.idx" for name, _, _ in _CORPORA),
@@ -65,10 +72,11 @@ def prepare(
   """Makes the example in `folder`, or returns at once if it is there.
 
   Made are `library.jsonl` and `tests.jsonl` (text inside and outside the test
-  folders), `tokenizer/` (Hugging Face, EOS `<|endoftext|>`), and the pairs
-  `library_text_document`, `tests_text_document` (documents of any length) and
-  `library_packed_text_document` (records of 257 tokens), each with its
-  manifest. Progress goes to stderr.
+  folders), `chats.jsonl` (`messages`), `tokenizer/` (Hugging Face, EOS
+  `<|endoftext|>`), the pairs `library_text_document`, `tests_text_document`
+  (documents of any length) and `library_packed_text_document` (records of 257
+  tokens), each with its manifest, and `tests_ids.jsonl` (`input_ids`, those of
+  the second pair). Progress goes to stderr.
 
   Args:
     folder: where to make it; made if missing.
@@ -111,16 +119,19 @@ def _make(root: Path, max_bytes: int, stdlib: Path) -> None:
   say(f"reading the text of {stdlib} into {root}")
   split = split_text(stdlib, max_bytes=max_bytes)
   for name, documents in (("library", split.library), ("tests", split.tests)):
-    with (partial / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-      for path, text in documents:
-        json.dump({"path": path, "text": text}, file, ensure_ascii=False)
-        file.write("\n")
+    records = [{"path": path, "text": text} for path, text in documents]
+    _write(partial / f"{name}.jsonl", records)
     say(f"{name}.jsonl: {len(documents):,} documents")
+  chats = list(make_chats((*split.library, *split.tests)))
+  _write(partial / "chats.jsonl", chats)
+  say(f"chats.jsonl: {len(chats):,} conversations")
   say(f"files left out, not UTF-8 or not readable: {split.skipped}")
 
   train_tokenizer(split, partial / "tokenizer")
   say("tokenizer/: a byte-level BPE, trained")
-  _move(partial, root, "library.jsonl", "tests.jsonl", "tokenizer")
+  _move(
+    partial, root, "library.jsonl", "tests.jsonl", "chats.jsonl", "tokenizer"
+  )
 
   tokenizer = load_tokenizer(root / "tokenizer")
   for name, source, pack_to_seq_len in _CORPORA:
@@ -138,8 +149,23 @@ def _make(root: Path, max_bytes: int, stdlib: Path) -> None:
       f"{pair}: {manifest.tokens:,} tokens in {manifest.documents:,}"
       f" {'records' if pack_to_seq_len else 'documents'}"
     )
+  ids = IndexedReader(root / "tests_text_document")
+  _write(
+    partial / "tests_ids.jsonl",
+    ({"input_ids": ids[i].tolist()} for i in range(len(ids))),
+  )
+  _move(partial, root, "tests_ids.jsonl")
+  say(f"tests_ids.jsonl: {len(ids):,} records of token ids")
   _mark(root, partial, max_bytes, split)
   say("done")
+
+
+def _write(path: Path, records: Iterable[dict[str, Any]]) -> None:
+  """Writes JSON Lines."""
+  with path.open("w", encoding="utf-8") as file:
+    for record in records:
+      json.dump(record, file, ensure_ascii=False)
+      file.write("\n")
 
 
 def _move(partial: Path, root: Path, *names: str) -> None:
@@ -205,8 +231,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     allow_abbrev=False,
     description=(
       "Makes a small real corpus from the source text of Python's standard"
-      " library: two JSON Lines files, a tokenizer trained on them, and the"
-      " tokenized pairs that the example configs read. It takes about 15"
+      " library: JSON Lines of text, conversations and token ids, a tokenizer"
+      " trained on the text, and tokenized pairs, which the example configs"
+      " read. It takes about 15"
       " seconds and no network; a second call returns at once."
     ),
   )

@@ -14,12 +14,15 @@ from hpgrain.manifest import read_manifest
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
 from hpgrain.tools import embedded_example, example_text
 from hpgrain.tools.embedded_example import prepare
+from hpgrain.tools.example_chats import make_chats
 
 MAX_BYTES = 200_000
 PAIRS = ("library", "tests", "library_packed")
 PRODUCTS = {
   "library.jsonl",
   "tests.jsonl",
+  "chats.jsonl",
+  "tests_ids.jsonl",
   ".prepared.json",
   "tokenizer/tokenizer.json",
   "tokenizer/tokenizer_config.json",
@@ -94,6 +97,60 @@ def test_packed_pair_holds_records_of_257(example):
   assert len(lengths) == len(whole) // 257 > 10
   assert set(lengths) == {257}
   assert tokens == whole[: len(tokens)]
+
+
+def test_token_ids_are_those_of_the_pair(example):
+  _, tokens, lengths, _ = read_pair(example / "tests_text_document")
+  records = documents(example, "tests_ids")
+  assert [len(record["input_ids"]) for record in records] == lengths
+  assert [t for record in records for t in record["input_ids"]] == tokens
+
+
+def test_chats_are_questions_and_docstrings():
+  text = (
+    '"""Copies trees.\n\nMore."""\n'
+    "class A:\n"
+    '  """An A."""\n'
+    "  def f(self):\n"
+    f'    """{"x" * 601}"""\n'
+    "def g():\n"
+    '  """Does.\n\n  Well."""\n'
+    "def h(): pass\n"
+    'async def i():\n  """Waits."""\n'
+    'def j():\n  """Last."""\n'
+  )
+  system = {
+    "role": "system",
+    "content": "You explain a.py of the Python standard library.",
+  }
+
+  def turn(question, answer):
+    return [
+      {"role": "user", "content": question},
+      {"role": "assistant", "content": answer},
+    ]
+
+  assert list(
+    make_chats([("a.py", text), ("b.py", "no (python"), ("c.py", "x = 1")])
+  ) == [
+    {
+      "messages": [
+        system,
+        *turn("What is a.py for?", "Copies trees."),
+        *turn("What is A?", "An A."),
+        *turn("What does g do?", "Does."),
+        *turn("What does i do?", "Waits."),
+      ]
+    },
+    {"messages": [system, *turn("What does j do?", "Last.")]},
+  ]
+
+
+def test_there_are_chats(example):
+  records = documents(example, "chats")
+  assert len(records) > 10
+  roles = [message["role"] for message in records[0]["messages"]]
+  assert roles[:3] == ["system", "user", "assistant"]
 
 
 def test_text_is_about_as_long_as_asked_and_split_by_test_folders(example):
