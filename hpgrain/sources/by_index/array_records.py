@@ -75,12 +75,12 @@ class ArrayRecordRecords:
     path = self._tables.files[file].path
     with self._lock:
       if file not in self._open:
-        self._open[file] = _reader(path)
+        self._open[file] = open_reader(path)
       self._open.move_to_end(file)
       while len(self._open) > OPEN_FILES:
         self._open.popitem(last=False)
       reader = self._open[file]
-    pieces = _checked(path, reader.read, rows.tolist())
+    pieces = checked(path, reader.read, rows.tolist())
     records = parse_objects(pieces)
     if records is not None:
       return records
@@ -96,14 +96,19 @@ class ArrayRecordRecords:
 
 
 def _num_records(file: InputFile) -> list[int]:
-  reader = _reader(file.path)
-  num_records = _checked(file.path, reader.num_records)
+  reader = open_reader(file.path)
+  num_records = checked(file.path, reader.num_records)
   # Some faults are only told here: a broken file has 0 records until then.
-  _checked(file.path, reader.close)
+  checked(file.path, reader.close)
   return [num_records]
 
 
-def _reader(path: str) -> Any:
+def open_reader(path: str) -> Any:
+  """The library's reader of a local file.
+
+  Raises:
+    ValueError: it is broken or on an object store, or the package is missing.
+  """
   if is_remote(path):
     raise ValueError(
       f"{path} is on an object store, where ArrayRecord files are not read."
@@ -117,11 +122,15 @@ def _reader(path: str) -> Any:
       " Install it (pip install array-record), or convert the file to JSON"
       " Lines."
     ) from None
-  return _checked(path, array_record_module.ArrayRecordReader, path, _OPTIONS)
+  return checked(path, array_record_module.ArrayRecordReader, path, _OPTIONS)
 
 
-def _checked(path: str, call: Callable[..., Any], *arguments: object) -> Any:
-  """A call of the library, which raises RuntimeError for broken files."""
+def checked(path: str, call: Callable[..., Any], *arguments: object) -> Any:
+  """Calls the library, which raises RuntimeError for broken files.
+
+  Raises:
+    ValueError: in place of that.
+  """
   try:
     return call(*arguments)
   except (RuntimeError, ValueError, IndexError) as error:

@@ -64,11 +64,7 @@ def open_records(
   files = find_files(data_path, form=format)
   if name is None:
     name = default_name(data_path)
-  if not name or not name.isprintable():
-    raise ValueError(
-      f"The source of {files[0].path} has the name {name!r}, which cannot be"
-      " printed. Give it another (name=...)."
-    )
+  check_name(name, files)
   # The caller's word, where there is one, is in every file of the list.
   form = read_format(format) or files[0].format
   if form in _TABLES:
@@ -80,6 +76,19 @@ def open_records(
     name=name,
     cache=IndexCache(None) if cache is None else cache,
   )
+
+
+def check_name(name: str, files: Sequence[InputFile]) -> None:
+  """Checks the name of a source, which stands in states and reports.
+
+  Raises:
+    ValueError: it cannot be printed.
+  """
+  if not name or not name.isprintable():
+    raise ValueError(
+      f"The source of {files[0].path} has the name {name!r}, which cannot be"
+      " printed. Give it another (name=...)."
+    )
 
 
 def json_format(files: Sequence[InputFile]) -> TextFormat:

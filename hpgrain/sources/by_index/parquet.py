@@ -80,7 +80,7 @@ class ParquetRecords:
     pa = pyarrow_for(path)
     try:
       if file not in self._open:
-        self._open[file] = _open(path)
+        self._open[file] = open_parquet(path)
       self._open.move_to_end(file)
       while len(self._open) > OPEN_FILES:
         self._open.popitem(last=False)[1].close()
@@ -92,7 +92,7 @@ class ParquetRecords:
 def _group_rows(file: InputFile) -> list[int]:
   pa = pyarrow_for(file.path)
   try:
-    with _open(file.path) as parquet:
+    with open_parquet(file.path) as parquet:
       metadata = parquet.metadata
       return [
         metadata.row_group(number).num_rows
@@ -102,7 +102,8 @@ def _group_rows(file: InputFile) -> list[int]:
     raise ValueError(broken(file.path, error)) from error
 
 
-def _open(path: str) -> Any:
+def open_parquet(path: str) -> Any:
+  """A `pyarrow.parquet.ParquetFile`; raises as pyarrow does."""
   from pyarrow import parquet
 
   stored = open_stored(path) if is_remote(path) else path

@@ -165,14 +165,24 @@ def _file_bounds(
       num_elements += len(starts)
       yield starts, num_bytes
     if kind == "json_array":
-      _check_array(file, records, num_elements)
+      check_array(file, records, num_elements)
     else:
       yield np.array([records.offset], np.int64), 0
 
 
-def _check_array(
+def check_array(
   file: InputFile, records: _kernels.RecordStarts, num_elements: int
 ) -> None:
+  """Checks an array at the end of its file.
+
+  Args:
+    file: of the array.
+    records: what followed the file, to its end.
+    num_elements: starts that it gave.
+
+  Raises:
+    ValueError: the array does not end, or not fill its file.
+  """
   if not records.closed:
     whole = max(num_elements - 1, 0)
     raise ValueError(

@@ -60,8 +60,9 @@ class InTurnReader(Protocol):
     of a file the block they lie in, of an iterable exactly n items.
 
     Raises:
-      ValueError: they cannot be found (a broken file, or one that was written
-        again).
+      FileNotFoundError: a file is gone.
+      ValueError: they cannot be found: a file is broken, was written again, or
+        is not the one that the cursor was taken from.
     """
     ...
 
@@ -98,10 +99,10 @@ class InTurn(Protocol):
   def open(self, cursor: list[Any] | None = None) -> InTurnReader:
     """Begins a pass at a place that a reader told; None: at the beginning.
 
+    It reads nothing yet.
+
     Raises:
-      FileNotFoundError: a file is gone.
-      ValueError: the cursor is none of this source, or a file was written
-        again.
+      ValueError: the cursor is none of this source.
     """
     ...
 
