@@ -62,19 +62,20 @@ def length_buckets(
   budget = options.budget
   buckets = tuple(sorted({int(bucket) for bucket in asked}))
   own_row = options.overlong == "own_row" and options.packer != "concat"
-  if own_row and (not buckets or buckets[-1] <= budget):
+  if own_row and not buckets:
     raise ValueError(
       'overlong="own_row" gives an example that is longer than a row one of'
-      " its own, which takes the smallest of length_buckets that holds it:"
-      f" add one above the budget of {budget}, got {list(asked)}."
+      " its own, which takes the smallest of length_buckets that holds it, and"
+      f" there are none. Give one above the budget of {budget}."
     )
-  if options.packer in ("pad", "fixed"):
-    if buckets and buckets[-1] < budget:
-      raise ValueError(
-        f"The largest of length_buckets must hold any row, {budget} tokens,"
-        f" got {list(asked)}."
-      )
-    return LengthBuckets(buckets or (budget,), len(buckets) > 1)
+  counted = options.packer in ("pad", "fixed")
+  if buckets and (counted or own_row) and buckets[-1] < budget:
+    raise ValueError(
+      f"The largest of length_buckets must hold any row, {budget} tokens, got"
+      f" {list(asked)}."
+    )
+  if counted:
+    return LengthBuckets(buckets or (budget,), own_row or len(buckets) > 1)
   if own_row:
     above = [bucket for bucket in buckets if bucket > budget]
     return LengthBuckets((budget, *above), True)

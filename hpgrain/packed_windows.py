@@ -227,10 +227,10 @@ class PackedWindows:
       IndexError: there is no such row, and it is not the end.
     """
     windows = self.num_windows
-    if row == 0:
-      return 0, 0
     if windows is not None and row == self.first_row(windows):
       return windows, 0
+    if row == 0:
+      return 0, 0
     window = self.find(row)
     place = row - self.first_row(window)
     return window, int(self.window(window).row_splits[place])
