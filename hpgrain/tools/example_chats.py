@@ -7,7 +7,6 @@ Docstrings are the answers: they are real text, and every Python has them.
 """
 
 import ast
-import inspect
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -45,19 +44,28 @@ def _questions(path: str, text: str) -> Iterator[tuple[str, str]]:
       tree = ast.parse(text)
   except (SyntaxError, ValueError):
     return
-  if answer := _first_paragraph(ast.get_docstring(tree)):
+  if answer := _first_paragraph(tree):
     yield f"What is {path} for?", answer
-  for node in ast.walk(tree):
+  for node in _named(tree.body):
+    if answer := _first_paragraph(node):
+      is_class = isinstance(node, ast.ClassDef)
+      question = "What is" if is_class else "What does"
+      yield f"{question} {node.name}{'' if is_class else ' do'}?", answer
+
+
+def _named(body: Iterable[ast.stmt]) -> Iterator[Any]:
+  """Classes and functions, and those in classes; no others are looked for."""
+  for node in body:
     if isinstance(node, _NAMED):
-      if answer := _first_paragraph(ast.get_docstring(node)):
-        is_class = isinstance(node, ast.ClassDef)
-        question = "What is" if is_class else "What does"
-        yield f"{question} {node.name}{'' if is_class else ' do'}?", answer
+      yield node
+      if isinstance(node, ast.ClassDef):
+        yield from _named(node.body)
 
 
-def _first_paragraph(text: str | None) -> str:
+def _first_paragraph(node: Any) -> str:
   """A docstring's first paragraph; "" where there is none or it is long."""
-  paragraph = inspect.cleandoc(text or "").split("\n\n")[0].strip()
+  text = ast.get_docstring(node) or ""
+  paragraph = text.split("\n\n")[0].strip()
   return paragraph if len(paragraph) <= _LONGEST_ANSWER else ""
 
 
