@@ -13,7 +13,6 @@ r"""Conversations in, examples out that learn the assistant's turns alone.
 An example without a label to learn is always left out, and counted.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -139,8 +138,15 @@ class ConversationTransform:
         what is learnt, or it is too long and `truncation` is "error".
     """
     renderer, encoder = self._open()
-    dropped: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
+    # Of each record, by reason.
+    dropped = {
+      reason: np.zeros(len(records), np.int64)
+      for reason in ("empty", "overlong", "no_label")
+    }
+    lost = {
+      reason: np.zeros(len(records), np.int64)
+      for reason in ("overlong", "no_label", "truncated")
+    }
     found: dict[int, tuple[Conversation, Rendered]] = {}
     for i, record in enumerate(records):
       try:
@@ -148,7 +154,7 @@ class ConversationTransform:
         if conversation.messages:
           found[i] = conversation, renderer.render(conversation)
         else:
-          dropped["empty"] += 1
+          dropped["empty"][i] = 1
       except ValueError as error:
         raise ValueError(f"{place(i)}: {error}") from None
     encoded = encoder.encode([rendered for _, rendered in found.values()])
@@ -160,14 +166,14 @@ class ConversationTransform:
         raise ValueError(f"{place(i)}: {error}") from None
       whole = self._positions(tokens)
       if short is None:
-        dropped["overlong"] += 1
-        lost["overlong"] += whole
+        dropped["overlong"][i] = 1
+        lost["overlong"][i] = whole
       elif not short.weights[int(self._labels_are_shifted) :].any():
-        dropped["no_label"] += 1
-        lost["no_label"] += whole
+        dropped["no_label"][i] = 1
+        lost["no_label"][i] = whole
       else:
         kept[i] = short
-        lost["truncated"] += whole - self._positions(short)
+        lost["truncated"][i] = whole - self._positions(short)
     examples = self._examples(kept, len(records))
     self.counters.add(examples, dropped=dropped, tokens_dropped=lost)
     return examples

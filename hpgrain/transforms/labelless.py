@@ -6,13 +6,16 @@ from hpgrain.examples import Examples
 from hpgrain.records import IGNORE_INDEX
 
 
-def drop_labelless(examples: Examples) -> tuple[Examples, int, int]:
+def drop_labelless(
+  examples: Examples,
+) -> tuple[Examples, int | np.ndarray, int | np.ndarray]:
   """Leaves out the examples without any label.
 
   They would cost a step's time and teach nothing.
 
   Returns:
-    The examples that are left, how many were left out, and their positions.
+    The examples that are left; how many were left out of each record, and
+    their positions, int64[records]; or 0 where none was.
   """
   trained = examples.labels != IGNORE_INDEX
   begins = examples.example_splits[:-1]
@@ -36,5 +39,7 @@ def drop_labelless(examples: Examples) -> tuple[Examples, int, int]:
     labels=examples.labels[positions],
     weights=None if weights is None else weights[positions],
   )
-  out = int(np.count_nonzero(~keep))
-  return left, out, int(sizes[~keep].sum())
+  gone = record_of[~keep]
+  out = np.bincount(gone, minlength=examples.num_records)
+  lost = np.bincount(gone, sizes[~keep], examples.num_records)
+  return left, out, lost.astype(np.int64)

@@ -136,8 +136,9 @@ class PlaintextTransform:
       labels_are_shifted=self._labels_are_shifted,
       end_id=self._end_id(),
     )
-    empty = len(texts) - int(np.count_nonzero(lengths))
-    self.counters.add(examples, dropped={"empty": empty}, tokens_dropped={})
+    self.counters.add(
+      examples, dropped={"empty": lengths == 0}, tokens_dropped={}
+    )
     return examples
 
   def _text(self, record: Record, index: int, place: Place) -> str:

@@ -98,7 +98,7 @@ class PretokenizedTransform:
       are_shifted=self._records_are_shifted,
     )
     made = self._cut(fields)
-    empty = int(np.count_nonzero(np.diff(made.record_splits) == 0))
+    empty = np.diff(made.record_splits) == 0
     examples, out, positions = drop_labelless(made)
     self.counters.add(
       examples,

@@ -73,19 +73,24 @@ class FilteredTransform:
     """
     kept = [self._kept(record, i, place) for i, record in enumerate(records)]
     which = np.flatnonzero(kept)
-    made = self._transform(
-      [records[i] for i in which], lambda i: place(int(which[i]))
-    )
+    with self.counters.among(which):
+      made = self._transform(
+        [records[i] for i in which], lambda i: place(int(which[i]))
+      )
     counts = np.zeros(len(records), np.int64)
     counts[which] = np.diff(made.record_splits)
     splits = np.concatenate([[0], np.cumsum(counts)])
-    out = len(records) - len(which)
+    out = np.flatnonzero(np.logical_not(kept))
     none = np.zeros(0, np.int32)
-    self.counters.add(
-      Examples(np.zeros(out + 1, np.int64), np.zeros(1, np.int64), none, none),
-      dropped={"filtered": out},
-      tokens_dropped={},
+    nothing = Examples(
+      np.zeros(len(out) + 1, np.int64), np.zeros(1, np.int64), none, none
     )
+    with self.counters.among(out):
+      self.counters.add(
+        nothing,
+        dropped={"filtered": np.ones(len(out), np.int64)},
+        tokens_dropped={},
+      )
     return Examples(
       splits, made.example_splits, made.input_ids, made.labels, made.weights
     )
