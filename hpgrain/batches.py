@@ -7,6 +7,7 @@ no others. The position is a row number, so any batch can be made by itself.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -119,8 +120,10 @@ class BatchSpec:
     layout: how a batch lies on the mesh; layout.shape[0] rows a batch.
     options: how fields are made.
     first_row: the row a fresh iterator begins with.
-    end_row: the first row there is none of; None = endless.
+    end_row: the first row there is none of; None = endless. Ask `end`.
     epochs: how many of the samples' epochs end there.
+    end_is_known: whether `end_row` says it; if not, the samples are asked
+      when it is needed, as that may measure all data.
     asked_only: whether rows end with those that Megatron's order was asked
       for, of the few more that its index has.
     pad_last: whether rows left at the end fill a last batch with padding;
@@ -138,7 +141,15 @@ class BatchSpec:
   epochs: int | None = None
   asked_only: bool = False
   pad_last: bool = False
+  end_is_known: bool = True
   buckets: tuple[shard.BatchLayout | shard.HostLayout, ...] = ()
+
+  @functools.cached_property
+  def end(self) -> int | None:
+    """The first row there is none of; None = endless."""
+    if self.end_is_known:
+      return self.end_row
+    return find_end(self.samples, epochs=self.epochs, asked_only=False)
 
   @property
   def layouts(self) -> tuple[shard.BatchLayout, ...]:
@@ -221,12 +232,12 @@ class BatchSpec:
     """Makes the batch whose first row is given; None past the end."""
     num_rows = self.layout.shape[0]
     after = first_row + num_rows
-    if self.end_row is not None:
-      if not self.pad_last and after > self.end_row:
+    if self.end is not None:
+      if not self.pad_last and after > self.end:
         return None
-      if first_row >= self.end_row:
+      if first_row >= self.end:
         return None
-      after = min(after, self.end_row)
+      after = min(after, self.end)
     chosen = 0
     if self.buckets:
       samples: Any = self.samples
@@ -239,7 +250,7 @@ class BatchSpec:
       self.samples,
       self.layouts[chosen].shards,
       first_row=first_row,
-      end_row=self.end_row,
+      end_row=self.end,
       options=self.options,
     )
     return HostBatch(chosen, parts, seconds, self._place(after - 1))
@@ -257,7 +268,7 @@ class BatchSpec:
   def after(self, first_row: int) -> int:
     """Returns the row after the batch whose first row is given."""
     after = first_row + self.layout.shape[0]
-    return after if self.end_row is None else min(after, self.end_row)
+    return after if self.end is None else min(after, self.end)
 
 
 def find_end(
@@ -310,10 +321,13 @@ class HostBatches(grain.IterDataset):
     if hasattr(samples, "measure"):
       # Once here, instead of by every worker for itself.
       samples.measure()
-    num_rows = self._spec.layout.shape[0]
+    spec = dataclasses.replace(
+      self._spec, end_row=self._spec.end, end_is_known=True
+    )
+    num_rows = spec.layout.shape[0]
     return [
       HostBatches(
-        self._spec,
+        spec,
         start={**state, "rows": state["rows"] + worker * num_rows},
         every=num_workers,
       )

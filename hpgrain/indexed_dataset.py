@@ -104,10 +104,7 @@ def build_splits(**arguments: Any) -> tuple[Splits, TokenIds]:
   _say_what_has_no_effect(options)
   if options.mock_data:
     return _build_mock(options)
-  shares = _shares(options)
-  set_max_open_files(options.max_open_files)
-  manifests = _manifests([share for share in shares if share])
-  ids = _resolve_ids(options, manifests)
+  shares, manifests, ids = _sources(options)
   cache = IndexCache(options.data_cache_path)
   opener = SourceOpener(
     options=options, manifests=manifests, ids=ids, cache=cache
@@ -121,12 +118,30 @@ def build_splits(**arguments: Any) -> tuple[Splits, TokenIds]:
   return (train, valid, test), ids
 
 
+def open_shares(
+  **arguments: Any,
+) -> tuple[DatasetOptions, list["Share | None"], TokenIds]:
+  """Returns what `build_splits` builds from: options, sources and ids."""
+  options = read_options(arguments)
+  shares, _, ids = _sources(options)
+  return options, shares, ids
+
+
+def _sources(
+  options: DatasetOptions,
+) -> tuple[list["Share | None"], dict[str, Manifest], TokenIds]:
+  shares = _shares(options)
+  set_max_open_files(options.max_open_files)
+  manifests = _manifests([share for share in shares if share])
+  return shares, manifests, _resolve_ids(options, manifests)
+
+
 build_indexed_text_dataset.__signature__ = signature(Splits)
 build_splits.__signature__ = signature(tuple[Splits, TokenIds])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Share:
+class Share:
   """What one split reads: its sources, and which part of each."""
 
   specs: list[SourceSpec]
@@ -188,18 +203,18 @@ def _build_mock(options: DatasetOptions) -> tuple[Splits, TokenIds]:
   return (train, valid, test), ids
 
 
-def _shares(options: DatasetOptions) -> list[_Share | None]:
+def _shares(options: DatasetOptions) -> list[Share | None]:
   """Returns what train, valid and test read; None for nothing."""
   if options.data_path is None:
     return [
       None
       if path is None
-      else _Share(_specs(path, f"{name}_data_path", options), _WHOLE, 0)
+      else Share(_specs(path, f"{name}_data_path", options), _WHOLE, 0)
       for name, path in zip(SPLIT_NAMES, options.split_paths)
     ]
   specs = _specs(options.data_path, "data_path", options)
   return [
-    _Share(specs, options.split, i) if weight else None
+    Share(specs, options.split, i) if weight else None
     for i, weight in enumerate(parse_split(options.split))
   ]
 
@@ -218,7 +233,7 @@ def _specs(path: Any, key: str, options: DatasetOptions) -> list[SourceSpec]:
   return specs
 
 
-def _manifests(shares: Sequence[_Share]) -> dict[str, Manifest]:
+def _manifests(shares: Sequence[Share]) -> dict[str, Manifest]:
   """Returns the manifests there are, by prefix."""
   paths = dict.fromkeys(spec.path for share in shares for spec in share.specs)
   read = {path: read_manifest(path) for path in paths}
@@ -227,7 +242,7 @@ def _manifests(shares: Sequence[_Share]) -> dict[str, Manifest]:
 
 def _build_split(
   name: str,
-  share: _Share | None,
+  share: Share | None,
   opener: SourceOpener,
   num_samples: int | None,
 ) -> grain.MapDataset | None:

@@ -92,14 +92,16 @@ class Loader(grain.IterDataset):
 
   @property
   def num_steps(self) -> int | None:
-    """Batches a fresh iterator yields; None = endless.
+    """Batches a fresh iterator yields; None = endless, or not known.
 
-    Known from the corpus alone, so it is the same on every process.
+    Known from the data alone, so it is the same on every process; of records
+    that are tokenized while training it measures all of them. Of row streams
+    it is not known.
     """
     spec = self.spec
-    if spec.end_row is None:
+    if spec.end is None:
       return None
-    rows = max(spec.end_row - spec.first_row, 0)
+    rows = max(spec.end - spec.first_row, 0)
     num_rows = spec.layout.shape[0]
     return -(-rows // num_rows) if spec.pad_last else rows // num_rows
 
@@ -109,6 +111,9 @@ class Loader(grain.IterDataset):
 
 
 def _epochs(samples: Any, rows: int) -> dict[str, float]:
+  if not hasattr(samples, "rows_per_source"):
+    # Of streams no process knows the others'.
+    return {}
   counts = samples.rows_per_source(rows)
   members = getattr(samples, "members", (samples,))
   return {
@@ -184,7 +189,7 @@ class LoaderIterator(grain.DatasetIterator):
     """
     self._assert_not_closed()
     began = time.perf_counter()
-    fields, seconds = next(self._parent)
+    fields, seconds = next(self._parent)[:2]
     wait = time.perf_counter() - began
     self.last_times = {"wait": wait, **seconds}
     for name, value in self.last_times.items():

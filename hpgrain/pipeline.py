@@ -3,6 +3,9 @@
 paths -> readers -> splits -> samples -> blend        (indexed_dataset)
       -> sampler                                      (rearranged)
       -> plan -> read -> fields -> place -> prefetch  (loader)
+
+Records that are tokenized while training, and packed rows, come by way of
+`online_pipeline` to the same loader.
 """
 
 import dataclasses
@@ -11,10 +14,10 @@ from typing import Any
 
 import grain
 import ml_collections as mlc
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from hpgrain import config as config_lib
-from hpgrain import indexed_dataset, log, shard
+from hpgrain import config_uses, indexed_dataset, log, online_pipeline, shard
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
@@ -52,37 +55,63 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
   config = config_lib.check(config)
   if config.debug.check_dataset is not None:
     log.enable_dataset_logging(config.debug.check_dataset)
-  # The layout first: a mesh that does not fit is cheaper to find than data.
-  layout = _layout(config, mesh)
-  splits, ids = indexed_dataset.build_splits(**dataset_arguments(config))
-  options = _field_options(config, ids.eod_id)
+  sharding = shard.batch_sharding(
+    mesh,
+    data_axes=config.mesh.data_axes,
+    sequence_parallel=config.mesh.sequence_parallel,
+  )
+  _check_labels(config, sharding)
+  if config_uses.is_online(config) or config_uses.is_packed(config):
+    arguments = {}
+    if not config_uses.is_online(config):
+      arguments = dataset_arguments(config)
+    specs = online_pipeline.make_specs(config, sharding, arguments)
+  else:
+    specs = _indexed_specs(config, sharding)
   loaders = []
-  for name, split in zip(SPLIT_NAMES, splits):
-    samples = _with_rows(split, name, config.training.eval_iters)
-    if samples is None:
+  for name, spec in zip(SPLIT_NAMES, specs):
+    if spec is None:
       loaders.append(None)
       continue
-    if name == "train":
-      samples = _sampler(config, samples)
-    spec = _batch_spec(config, samples, name, layout, options)
     loaders.append(
       Loader(
         spec,
         prefetch=config.dataloader.prefetch,
         attention=_attention_options(config),
         asked_rows=_open_rows(config) if name == "train" else None,
+        num_workers=config.dataloader.num_workers,
       )
     )
-    _log.info("%s: batches of %d rows of %d positions", name, *layout.shape)
+    shape = spec.layout.shape
+    _log.info("%s: batches of %d rows of %d positions", name, *shape)
   return Loaders(*loaders)
 
 
-def _layout(config: mlc.ConfigDict, mesh: Mesh) -> shard.BatchLayout:
-  sharding = shard.batch_sharding(
-    mesh,
-    data_axes=config.mesh.data_axes,
-    sequence_parallel=config.mesh.sequence_parallel,
+def _indexed_specs(
+  config: mlc.ConfigDict, sharding: NamedSharding
+) -> list[BatchSpec | None]:
+  """Returns the batches of each split of rows cut from tokenized corpora."""
+  # The layout first: a mesh that does not fit is cheaper to find than data.
+  layout = shard.batch_layout(
+    sharding,
+    num_rows=config.training.global_batch_size,
+    num_positions=config.dataset.data_config.seq_length,
   )
+  splits, ids = indexed_dataset.build_splits(**dataset_arguments(config))
+  options = _field_options(config, ids.eod_id)
+  specs: list[BatchSpec | None] = []
+  for name, split in zip(SPLIT_NAMES, splits):
+    samples = _with_rows(split, name, config.training.eval_iters)
+    if samples is None:
+      specs.append(None)
+      continue
+    if name == "train":
+      samples = _sampler(config, samples)
+    specs.append(_batch_spec(config, samples, name, layout, options))
+  return specs
+
+
+def _check_labels(config: mlc.ConfigDict, sharding: NamedSharding) -> None:
   _, parts = shard.num_parts(sharding)
   if parts > 1 and not config.get_batch.labels_are_shifted:
     raise ValueError(
@@ -90,11 +119,6 @@ def _layout(config: mlc.ConfigDict, mesh: Mesh) -> shard.BatchLayout:
       f" positions over {parts} parts, and the last label of a part would need"
       " the next part's first token. Set it to True."
     )
-  return shard.batch_layout(
-    sharding,
-    num_rows=config.training.global_batch_size,
-    num_positions=config.dataset.data_config.seq_length,
-  )
 
 
 def dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:

@@ -4,27 +4,25 @@ r"""Row streams in, global batches one after another out.
                                    -> fields -> place -> stop at the end
 
 Row g is the next of stream g % V, so which streams a process runs follows from
-the rows it holds. Where the data end, no process knows the others' streams:
-each batch says for its rows whether their streams go on, and a sum over all of
-them, taken inside `jit` by whoever asks for batches, says it for all alike.
+the rows it holds; its worker processes share those out among them.
 """
 
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grain
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from hpgrain import shard
+from hpgrain import shard, workers
 from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.batches import STAGES
-from hpgrain.fields import FieldOptions
+from hpgrain.fields import FieldOptions, empty_fields
+from hpgrain.stream_end import UntilEnd
 
 if TYPE_CHECKING:
   from hpgrain.streams import StreamReader, StreamRows
@@ -32,22 +30,23 @@ if TYPE_CHECKING:
 # Of a state, what each process adds: where its streams are.
 STREAM_PARTS = "parts"
 
-# How far the stream of a batch's row goes.
-_ENDED, _GOES_ON, _HAS_ROW = 0, 1, 2
-
 
 class StreamBatch(NamedTuple):
-  """A batch before it is placed.
+  """The rows of a batch that some streams have, before they are placed.
 
   Attributes:
-    parts: the fields of each of the layout's shards.
-    left: int32[rows] of each shard, how far its rows' streams go.
+    parts: the fields of each of the layout's shards: those of its rows that
+      are of these streams.
+    left: int32[rows] of each shard, whether these streams go on; see
+      `stream_end`.
     seconds: spent by stage.
+    state: of the streams, after the batch.
   """
 
   parts: list[dict[str, np.ndarray]]
   left: list[np.ndarray]
   seconds: dict[str, float]
+  state: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,31 +59,34 @@ class StreamSpec:
     options: how fields are made.
     first_row: the row a fresh iterator begins with; those before it are made
       and left out.
-    epochs: how many epochs there are; None = for ever.
-    pad_last: whether batches go on, with padding, until no stream has a row;
-      otherwise they end before the first that is not full.
+    epochs: how many epochs there are; None = for ever. Streams do not end
+      together, so the last batches have rows of padding.
   """
 
   samples: "StreamRows"
-  layout: shard.BatchLayout
+  layout: shard.BatchLayout | shard.HostLayout
   options: FieldOptions
   first_row: int = 0
   epochs: int | None = None
-  pad_last: bool = False
 
   # Where the rows end is not known beforehand.
-  end_row = None
+  end = None
+  pad_last = True
 
   def batches(self, num_workers: int = 0) -> grain.IterDataset:
     """Returns the batches, each (fields, seconds by stage, left)."""
-    del num_workers
-    return StreamBatches(self).map(_Placing(self.layout))
+    batches = StreamBatches(self.on_host(), num_workers=num_workers)
+    return batches.map(_Placing(self.layout))
+
+  def on_host(self) -> "StreamSpec":
+    """Returns the same without devices, for processes that have none."""
+    return dataclasses.replace(self, layout=self.layout.without_devices())
 
   def until_end(self, batches: grain.DatasetIterator) -> grain.DatasetIterator:
     """Returns an iterator that ends where the data do, on all processes."""
     if self.epochs is None:
       return batches
-    return UntilEnd(batches, full=not self.pad_last)
+    return UntilEnd(batches)
 
   def position(self, state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a loader's state says of where the iterator stands.
@@ -154,13 +156,18 @@ class StreamSpec:
 class StreamBatches(grain.IterDataset):
   """The batches, one at a time, not yet on devices."""
 
-  def __init__(self, spec: StreamSpec):
-    """Holds what makes them."""
+  def __init__(self, spec: StreamSpec, *, num_workers: int = 0):
+    """Holds what makes them.
+
+    Args:
+      spec: the batches.
+      num_workers: processes that share out the streams; 0 makes them here.
+    """
     super().__init__()
-    self._spec = spec
+    self._spec, self._num_workers = spec, num_workers
 
   def __iter__(self) -> "_StreamBatchIterator":
-    return _StreamBatchIterator(self._spec)
+    return _StreamBatchIterator(self._spec, self._num_workers)
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""
@@ -172,17 +179,115 @@ class StreamBatches(grain.IterDataset):
 
 
 class _StreamBatchIterator(grain.DatasetIterator):
-  """Makes batch after batch; its position is a row number and its streams'."""
+  """Joins what shares of the streams make."""
 
-  def __init__(self, spec: StreamSpec):
+  def __init__(self, spec: StreamSpec, num_workers: int):
     super().__init__()
-    self._spec = spec
-    self._begin(spec.first_row)
+    self._spec, self._num_workers = spec, num_workers
+    self._shares: list[grain.DatasetIterator] = []
+    self._begin({"rows": spec.first_row, STREAM_PARTS: []})
 
-  def _begin(self, row: int) -> None:
-    self._row = row
-    self._streams = self._spec.held_streams(row)
-    self._reader: StreamReader = self._spec.samples.open(self._streams)
+  def _begin(self, state: Mapping[str, Any]) -> None:
+    self._end_shares()
+    held = self._spec.held_streams(state["rows"])
+    num_shares = max(self._num_workers, 1)
+    self._owner = {v: i % num_shares for i, v in enumerate(held)}
+    self._row = state["rows"]
+    self._datasets = [
+      _Share(self._spec, held[i::num_shares], state) for i in range(num_shares)
+    ]
+    if self._num_workers:
+      self._states = [dataset.first_state() for dataset in self._datasets]
+      return
+    (share,) = self._shares = [iter(self._datasets[0])]
+    self._states = [share.get_state()]
+
+  def __next__(self) -> StreamBatch:
+    if not self._shares:
+      self._shares = workers.start(self._datasets)
+    made = [next(share) for share in self._shares]
+    self._states = [batch.state for batch in made]
+    joined = made[0] if len(made) == 1 else self._joined(made)
+    self._row += self._spec.layout.shape[0]
+    return joined
+
+  def _joined(self, made: Sequence[StreamBatch]) -> StreamBatch:
+    """Returns a batch whose rows several shares have."""
+    num_streams = self._spec.samples.num_streams
+    parts, left = [], []
+    for i, part in enumerate(self._spec.layout.shards):
+      rows = np.arange(*part.rows) + self._row
+      owner = np.array([self._owner[v] for v in (rows % num_streams).tolist()])
+      fields = empty_fields(len(rows), part.window[1] - part.window[0])
+      for name, values in fields.items():
+        for number, batch in enumerate(made):
+          values[owner == number] = batch.parts[i][name]
+      parts.append(fields)
+      left.append(np.max([batch.left[i] for batch in made], axis=0))
+    seconds = {
+      stage: max(batch.seconds[stage] for batch in made) for stage in STAGES
+    }
+    return StreamBatch(parts, left, seconds, None)
+
+  def get_state(self) -> dict[str, Any]:
+    return {"rows": self._row, STREAM_PARTS: [_one_state(self._states)]}
+
+  def set_state(self, state: dict[str, Any]) -> None:
+    self._begin(state)
+
+  def _end_shares(self) -> None:
+    workers.close(self._shares)
+    self._shares = []
+
+  def close(self) -> None:
+    """Closes the sources, and ends the workers."""
+    self._end_shares()
+    super().close()
+
+
+def _one_state(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Returns what one process would say that held all shares' streams."""
+  # The sources' oldest place serves every stream.
+  oldest = min(states, key=lambda state: state["sources_at"])
+  streams = {
+    v: entry for state in states for v, entry in state["streams"].items()
+  }
+  order = sorted(streams, key=int)
+  return {**oldest, "streams": {v: streams[v] for v in order}}
+
+
+class _Share(grain.IterDataset):
+  """The rows of every batch that some streams have."""
+
+  def __init__(
+    self, spec: StreamSpec, streams: Sequence[int], state: Mapping[str, Any]
+  ):
+    super().__init__()
+    self._spec, self._streams, self._state = spec, list(streams), state
+
+  def __iter__(self) -> "_ShareIterator":
+    return _ShareIterator(self._spec, self._streams, self._state)
+
+  def first_state(self) -> Any:
+    """Returns the state that its iterator begins with."""
+    share = iter(self)
+    state = share.get_state()
+    share.close()
+    return state
+
+
+class _ShareIterator(grain.DatasetIterator):
+  """Makes a share's rows of batch after batch."""
+
+  def __init__(
+    self, spec: StreamSpec, streams: list[int], state: Mapping[str, Any]
+  ):
+    super().__init__()
+    self._spec, self._streams = spec, streams
+    self._row = state["rows"]
+    self._reader: StreamReader = spec.samples.open(streams)
+    if state[STREAM_PARTS]:
+      self._reader.restore(state[STREAM_PARTS])
 
   def __next__(self) -> StreamBatch:
     spec = self._spec
@@ -194,43 +299,45 @@ class _StreamBatchIterator(grain.DatasetIterator):
       began = time.perf_counter()
       if part.rows != planned:
         planned = part.rows
-        numbers = np.arange(*planned, dtype=np.int64) + self._row
-        opened = self._reader.rows(numbers)
-        goes_on = self._goes_on(planned, opened.filled)
+        rows = np.arange(*planned, dtype=np.int64) + self._row
+        mine = np.isin(rows % spec.samples.num_streams, self._streams)
+        opened = self._reader.rows(rows[mine])
+        goes_on = self._goes_on(rows, mine, opened.filled)
       planned_at = time.perf_counter()
-      num_rows = part.rows[1] - part.rows[0]
       parts.append(
-        opened.fields(part.window, num_rows=num_rows, options=spec.options)
+        opened.fields(
+          part.window, num_rows=int(mine.sum()), options=spec.options
+        )
       )
       left.append(goes_on)
       seconds["plan"] += planned_at - began
       seconds["read"] += time.perf_counter() - planned_at
     self._row += spec.layout.shape[0]
-    return StreamBatch(parts, left, seconds)
+    return StreamBatch(parts, left, seconds, self._reader.state())
 
-  def _goes_on(self, rows: tuple[int, int], filled: np.ndarray) -> np.ndarray:
-    """Returns int32[n], how far the streams of some rows of a batch go.
+  def _goes_on(
+    self, rows: np.ndarray, mine: np.ndarray, filled: np.ndarray
+  ) -> np.ndarray:
+    """Returns int32[n], whether this share's streams go on in rows' places.
 
-    Of a row that is there it need not be known. Of another all streams are
+    Of a row that is there it need not be known. For another all streams are
     asked that ever have a row in its place.
     """
-    goes_on = np.where(filled, _HAS_ROW, _ENDED).astype(np.int32)
-    step = self._spec.turn
-    for i in np.flatnonzero(~filled).tolist():
-      place = (self._row + rows[0] + i) % step
-      turn = [v for v in self._streams if v % step == place]
-      if self._reader.rows_left(turn).any():
-        goes_on[i] = _GOES_ON
+    goes_on = np.zeros(len(rows), np.int32)
+    if self._spec.epochs is None:
+      return goes_on
+    goes_on[mine] = filled
+    turn = self._spec.turn
+    for i in np.flatnonzero(goes_on == 0).tolist():
+      streams = [v for v in self._streams if v % turn == rows[i] % turn]
+      goes_on[i] = bool(streams) and self._reader.rows_left(streams).any()
     return goes_on
 
-  def get_state(self) -> dict[str, Any]:
-    return {"rows": self._row, STREAM_PARTS: [self._reader.state()]}
+  def get_state(self) -> Any:
+    return self._reader.state()
 
-  def set_state(self, state: dict[str, Any]) -> None:
-    self._reader.close()
-    self._begin(state["rows"])
-    if state[STREAM_PARTS]:
-      self._reader.restore(state[STREAM_PARTS])
+  def set_state(self, state: Any) -> None:
+    raise ValueError(f"A share of streams begins where it is made, got {state}")
 
   def close(self) -> None:
     """Closes the sources."""
@@ -263,56 +370,3 @@ class _Placing:
     )
     seconds = dict(batch.seconds, place=time.perf_counter() - began)
     return placed, seconds, left
-
-
-@jax.jit
-def _count(left: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Returns how many rows' streams go on, and how many rows are there."""
-  return jnp.sum(left != _ENDED), jnp.sum(left == _HAS_ROW)
-
-
-class UntilEnd(grain.DatasetIterator):
-  """Ends where no stream of any process has a row.
-
-  It holds the batch after the one that was handed out last: the sum over its
-  rows is there by the time that it is asked for. All processes must ask in
-  the same order, on the thread that runs their steps.
-  """
-
-  def __init__(self, batches: grain.DatasetIterator, *, full: bool):
-    """Takes the batches.
-
-    Args:
-      batches: of (fields, seconds, left).
-      full: end before the first batch that lacks a row.
-    """
-    super().__init__(batches)
-    self._full = full
-    self._state = batches.get_state()
-    self._ahead: tuple[Any, ...] | None = None
-
-  def __next__(self) -> tuple[dict[str, jax.Array], dict[str, float]]:
-    if self._ahead is None:
-      self._ahead = self._pull()
-    batch, (going_on, there), state = self._ahead
-    if not int(going_on):
-      raise StopIteration
-    if self._full and int(there) < len(batch[2]):
-      raise StopIteration
-    self._ahead = self._pull()
-    self._state = state
-    return batch[:2]
-
-  def _pull(self) -> tuple[Any, ...]:
-    batch = next(self._parent)
-    return batch, _count(batch[2]), self._parent.get_state()
-
-  def get_state(self) -> dict[str, Any]:
-    """Returns the state after the batch that was handed out last."""
-    return self._state
-
-  def set_state(self, state: dict[str, Any]) -> None:
-    """Goes on from a state."""
-    self._ahead = None
-    self._parent.set_state(state)
-    self._state = self._parent.get_state()

@@ -113,9 +113,14 @@ def train(
 def _say_shares(batches: Any, training: ConfigDict) -> None:
   """Says what the run reads of each source of a blend."""
   spec = batches.spec
+  if not hasattr(spec.samples, "rows_per_source") or hasattr(
+    spec.samples, "place"
+  ):
+    # Records that are packed: counting them would pack the whole run.
+    return
   rows = training.train_iters * training.global_batch_size
-  if spec.end_row is not None:
-    rows = min(rows, spec.end_row)
+  if spec.end is not None:
+    rows = min(rows, spec.end)
   counts = spec.samples.rows_per_source(rows)
   if len(counts) < 2 or not rows:
     return

@@ -72,7 +72,10 @@ class LazyTokenizer:
 
   @functools.cached_property
   def _info(self) -> TokenizerInfo:
-    return tokenizer_info(self.open())
+    if self._given is not None:
+      return tokenizer_info(self._given)
+    with OPENING:
+      return _load_info(self._name, *self._options)
 
   def __getstate__(self) -> dict[str, Any]:
     """What a pickle carries: not what was opened by name."""
@@ -86,3 +89,10 @@ def _load(
   return load_tokenizer(
     name, use_fast=use_fast, trust_remote_code=trust_remote_code
   )
+
+
+@functools.lru_cache(maxsize=8)
+def _load_info(
+  name: str, use_fast: bool, trust_remote_code: bool
+) -> TokenizerInfo:
+  return tokenizer_info(_load(name, use_fast, trust_remote_code))

@@ -1,0 +1,253 @@
+"""Configurations of packed rows in, what makes each split's batches out.
+
+  online, lengths="table"    records by number -> OnlineSamples -> plans
+  online, lengths="stream"   records in turn   -> StreamRows    -> streams
+  indexed, packed            documents         -> PackedSamples -> plans
+
+Nothing is tokenized or measured here: that begins with the first batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_collections as mlc
+from jax.sharding import NamedSharding
+
+from hpgrain import config_uses, shard, token_ids
+from hpgrain.balance import BalancedSamples
+from hpgrain.batches import BatchSpec
+from hpgrain.config_rules_online import dataset_options, transform_arguments
+from hpgrain.fields import FieldOptions
+from hpgrain.index_cache import IndexCache
+from hpgrain.measured import MeasuredRecords
+from hpgrain.online_dataset import OnlineDataset, build_online_text_dataset
+from hpgrain.online_samples import OnlineSamples
+from hpgrain.packed_dataset import build_packed_splits
+from hpgrain.packed_samples import PackedSamples
+from hpgrain.packing import PackingOptions
+from hpgrain.sources.in_turn.numbered import NumberedInTurn
+from hpgrain.splits import SPLIT_NAMES
+from hpgrain.stream_batches import StreamSpec
+from hpgrain.streams import StreamRows
+from hpgrain.token_ids import TokenIds
+from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
+from hpgrain.transforms.make import make_transform
+
+Spec = BatchSpec | StreamSpec
+
+
+def make_specs(
+  config: mlc.ConfigDict,
+  sharding: NamedSharding,
+  indexed_arguments: dict[str, Any],
+) -> list[Spec | None]:
+  """Returns the batches of train, valid and test; None where there are none.
+
+  Args:
+    config: what `config.check` returned.
+    sharding: of [rows, positions].
+    indexed_arguments: of `indexed_dataset.build_splits`, used for tokenized
+      corpora.
+
+  Raises:
+    ValueError: data that is not sound, or a batch that does not divide over
+      the mesh.
+  """
+  layout, buckets = _layouts(config, sharding)
+  samples: Sequence[Any]
+  if config_uses.is_online(config):
+    ids = _token_ids(config)
+    samples = [
+      None if data is None else _online_samples(config, data, name, ids)
+      for name, data in zip(SPLIT_NAMES, _online_splits(config))
+    ]
+  else:
+    samples, ids = build_packed_splits(
+      packing=_packing_options(config),
+      epochs=_epochs(config, "train"),
+      labels_are_shifted=config.get_batch.labels_are_shifted,
+      length_buckets=tuple(config.dataloader.length_buckets),
+      **indexed_arguments,
+    )
+  options = _field_options(config, ids.eod_id)
+  return [
+    None
+    if rows is None
+    else _spec(config, name, rows, layout, buckets=buckets, options=options)
+    for name, rows in zip(SPLIT_NAMES, samples)
+  ]
+
+
+def _spec(
+  config: mlc.ConfigDict,
+  name: str,
+  rows: OnlineSamples | PackedSamples | StreamRows,
+  layout: shard.BatchLayout,
+  *,
+  buckets: tuple[shard.BatchLayout, ...],
+  options: FieldOptions,
+) -> Spec:
+  """Says where a split's rows begin and end, and what becomes of the rest."""
+  dataloader, train = config.dataloader, name == "train"
+  first_row = dataloader.consumed_samples if train else 0
+  epochs = _epochs(config, name)
+  if isinstance(rows, StreamRows):
+    return StreamSpec(rows, layout, options, first_row, epochs)
+  samples: Any = rows
+  if train and dataloader.balance_shares is not None:
+    samples = BalancedSamples(
+      rows, shares=dataloader.balance_shares, rows=dataloader.balance_rows
+    )
+  end = dataloader.end_of_data or ("drop" if train else "pad")
+  return BatchSpec(
+    samples,
+    layout,
+    options,
+    first_row=first_row,
+    epochs=epochs,
+    end_is_known=epochs is None,
+    pad_last=end == "pad",
+    buckets=buckets,
+  )
+
+
+def _epochs(config: mlc.ConfigDict, name: str) -> int | None:
+  """Returns after how many epochs a split ends; None = never."""
+  if name != "train" or config.dataloader.sampler_type == "single":
+    return 1
+  return config.dataloader.epochs
+
+
+def _online_splits(config: mlc.ConfigDict) -> Sequence[OnlineDataset | None]:
+  return build_online_text_dataset(**vars(dataset_options(config)))
+
+
+def _tokenizer(config: mlc.ConfigDict) -> LazyTokenizer | None:
+  tokenizer = config.model_assets.tokenizer
+  if tokenizer.pretrained_model_name_or_path is None:
+    return None
+  return LazyTokenizer(
+    tokenizer.pretrained_model_name_or_path,
+    use_fast=tokenizer.use_fast,
+    trust_remote_code=tokenizer.trust_remote_code,
+  )
+
+
+def _token_ids(config: mlc.ConfigDict) -> TokenIds:
+  """Returns what is known of token ids: what is said, or the tokenizer's."""
+  data, tokenizer = config.dataset.data_config, _tokenizer(config)
+  info = None if tokenizer is None else tokenizer.info()
+  return token_ids.resolve(
+    tokenizer=info,
+    manifests={},
+    vocab_size=data.vocab_size,
+    eod_id=data.eod_id,
+    pad_id=data.pad_id,
+  )
+
+
+def _online_samples(
+  config: mlc.ConfigDict, data: OnlineDataset, name: str, ids: TokenIds
+) -> OnlineSamples | StreamRows:
+  """Returns the rows of one split of records."""
+  train = name == "train"
+  section, dataloader = config.dataset.data_config, config.dataloader
+  tokenizer = _tokenizer(config)
+  transforms = [
+    make_transform(tokenizer=tokenizer, **transform_arguments(config))
+    for _ in data.sources
+  ]
+  common = {
+    "options": _packing_options(config),
+    "weights": data.weights if train else None,
+    "seed": config.training.seed,
+    "epochs": _epochs(config, name),
+    "vocab_size": ids.vocab_size,
+  }
+  shuffle = train and section.shuffle
+  if section.lengths == "table":
+    cache = IndexCache(section.data_cache_path)
+    return OnlineSamples(
+      [
+        MeasuredRecords(
+          source, transform, cache=cache, keep_tokens=section.keep_tokens
+        )
+        for source, transform in zip(data.sources, transforms)
+      ],
+      shuffle=shuffle,
+      length_buckets=tuple(dataloader.length_buckets),
+      **common,
+    )
+  return StreamRows(
+    [
+      NumberedInTurn(source) if section.dataset_type == "mapping" else source
+      for source in data.sources
+    ],
+    transforms,
+    num_streams=dataloader.num_streams,
+    shuffle_buffer_size=section.shuffle_buffer_size if shuffle else None,
+    pack_window=dataloader.pack_window,
+    handover_bytes=dataloader.handover_bytes,
+    spill_folder=dataloader.spill_folder,
+    **common,
+  )
+
+
+def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
+  """Returns how fields of packed rows are made; labels come as they are."""
+  get_batch = config.get_batch
+  return FieldOptions(
+    labels_are_shifted=get_batch.labels_are_shifted,
+    mask_boundary_labels=get_batch.mask_boundary_labels,
+    eod_mask_loss=get_batch.eod_mask_loss,
+    eod_id=eod_id,
+    reset_position_ids=get_batch.reset_position_ids,
+    reset_attention_mask=get_batch.reset_attention_mask,
+  )
+
+
+def _packing_options(config: mlc.ConfigDict) -> PackingOptions:
+  """Returns how examples fill rows."""
+  dataloader = config.dataloader
+  common = {
+    "budget": config_uses.token_budget(config),
+    "plan_window": dataloader.plan_window,
+    "segment_multiple": dataloader.segment_multiple,
+  }
+  if dataloader.type == "fixed":
+    return PackingOptions(
+      packer="fixed",
+      examples_per_row=config.training.micro_batch_size,
+      **common,
+    )
+  # The last segment of a row is its padding's.
+  most = dataloader.max_segments
+  return PackingOptions(
+    packer=dataloader.packer,
+    overlong=dataloader.overlong,
+    max_items=0 if most is None else most - 1,
+    min_buffered=dataloader.min_buffered_samples,
+    **common,
+  )
+
+
+def _layouts(
+  config: mlc.ConfigDict, sharding: NamedSharding
+) -> tuple[shard.BatchLayout, tuple[shard.BatchLayout, ...]]:
+  """Returns how a batch lies on the mesh, and that of each length bucket.
+
+  A row's positions are rounded up to what the mesh splits them into.
+  """
+  _, parts = shard.num_parts(sharding)
+
+  def layout(positions: int) -> shard.BatchLayout:
+    return shard.batch_layout(
+      sharding,
+      num_rows=config_uses.batch_rows(config),
+      num_positions=-(-positions // parts) * parts,
+    )
+
+  budget = config_uses.token_budget(config)
+  buckets = sorted(config.dataloader.length_buckets)
+  whole = layout(budget)
+  return whole, tuple(layout(positions) for positions in buckets)
