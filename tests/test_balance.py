@@ -1,6 +1,7 @@
 import itertools
 import pickle
 
+import grain
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,6 +79,15 @@ def test_blocks_hold_the_same_rows_in_another_order():
   for row in (len(outer), len(outer) + 9):
     with pytest.raises(IndexError, match=f"There are {len(outer)} rows, got"):
       outer.plan(row)
+
+
+def test_balanced_rows_are_a_grain_dataset():
+  _, outer = balanced(_DOCUMENTS, shares=2, rows=4, epochs=1)
+  tokens = [row["tokens"].tolist() for row in outer]
+  assert [row["tokens"].tolist() for row in outer[1:3]] == tokens[1:3]
+  grain.experimental.assert_equal_output_after_checkpoint(
+    outer.to_iter_dataset()
+  )
 
 
 def test_a_block_is_found_from_its_place():

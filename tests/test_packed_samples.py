@@ -15,11 +15,17 @@ from hpgrain.sources.indexed import IndexedWriter
 NAMES = ("input_ids", "labels", "position_ids", "segment_ids", "loss_mask")
 
 
-def write(folder, name, documents, dtype="uint16"):
+def write(folder, name, documents, dtype="uint16", cut=None):
+  """A pair of documents, of sequences of at most `cut` tokens."""
   prefix = str(folder / name)
   with IndexedWriter(prefix, dtype=dtype) as writer:
     for document in documents:
-      writer.add_document(document)
+      size = cut or max(len(document), 1)
+      lengths = [
+        min(size, len(document) - begin)
+        for begin in range(0, len(document), size)
+      ]
+      writer.add_document(document, lengths)
     writer.finalize()
   return prefix
 
@@ -122,6 +128,36 @@ def test_no_label_is_lost_where_a_document_is_split(tmp_path):
   assert pairs == {(1, 2), (2, 3), (3, 4), (4, 5), (5, 9)}
 
 
+def test_a_document_of_several_sequences_is_one(tmp_path):
+  documents = [[1, 2, 3, 9], [], [4, 5, 9]]
+  whole = packed([write(tmp_path, "a", documents)], epochs=1)
+  cut = packed([write(tmp_path, "b", documents, cut=2)], epochs=1, names=["a"])
+  assert fields_of(cut, [0]) == fields_of(whole, [0])
+  assert sorted(cut.plan(0).length.tolist()) == [2, 3]
+
+
+def test_a_split_ends_a_document_where_it_ends(tmp_path):
+  # Four sequences of two tokens, in one document.
+  prefix = write(tmp_path, "a", [[1, 2, 3, 4, 5, 6, 7, 8]], cut=2)
+  for index, tokens in ((0, [1, 2, 3]), (1, [5, 6, 7])):
+    samples = packed([prefix], split="1,1,0", split_index=index, epochs=1)
+    assert samples[0]["tokens"].tolist() == tokens
+
+
+def test_reports_count_documents(tmp_path):
+  documents = [[1, 2, 3, 9], [], [4, 5, 9]]
+  samples = packed([write(tmp_path, "a", documents, cut=2)], epochs=2)
+  assert samples.has_row()
+  assert samples.rows_per_source(len(samples)).tolist() == [6]
+  assert [member.rows_per_pass for member in samples.members] == [3.0]
+  assert samples.counters(len(samples))["sources"]["a"] == {
+    "records": 6, "tokens_read": 10, "tokens": 10, "tokens_dropped": {},
+  }  # fmt: skip
+  assert samples.length_buckets == (8,) and samples.row_positions([0]) == 8
+  assert samples.rows_per_epoch == 1
+  assert samples.unique_identifiers["packing"]["epochs"] == 2
+
+
 def test_pieces_begin_at_multiples():
   row_splits = np.array([0, 2, 2, 4], np.int64)
   length = np.array([3, 1, 4, 5], np.int32)
@@ -170,14 +206,16 @@ documents_lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_fields_follow_the_definition(tmp_path_factory, data):
   folder = tmp_path_factory.mktemp("corpora")
   corpora = data.draw(st.lists(documents_lists, min_size=1, max_size=3))
   corpora = [[[1, 2, 3], *documents] for documents in corpora]
+  cuts = st.sampled_from([None, 1, 3])
   prefixes = [
-    write(folder, f"c{i}", documents) for i, documents in enumerate(corpora)
+    write(folder, f"c{i}", documents, cut=data.draw(cuts))
+    for i, documents in enumerate(corpora)
   ]
   packer = data.draw(st.sampled_from(["best_fit", "first_fit", "concat"]))
   multiple = 1 if packer == "concat" else data.draw(st.sampled_from([1, 2, 4]))
