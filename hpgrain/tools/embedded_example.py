@@ -4,7 +4,7 @@ r"""Makes a small real corpus out of what every Python installation carries.
                                 |                   +--> library_packed_text_...
                                 +-> tests.jsonl -------> tests_text_document
                                 |                   +--> tests_ids.jsonl
-                                +-> chats.jsonl     questions about them
+                                +-> questions.jsonl, chats.jsonl
                                 |
                                 +-> tokenizer/  a byte-level BPE of 8,192 ids
 
@@ -33,7 +33,7 @@ from typing import Any
 from hpgrain.sources.indexed import IndexedReader
 from hpgrain.tokenizer import load_tokenizer
 from hpgrain.tools.corpus import prepare_corpus
-from hpgrain.tools.example_chats import make_chats
+from hpgrain.tools.example_chats import make_chats, make_questions
 from hpgrain.tools.example_text import (
   Split,
   find_stdlib,
@@ -48,7 +48,7 @@ _MARKER = ".prepared.json"
 _PARTIAL = ".partial"
 _PACKED_SEQ_LEN = 256
 # Parsing all the library would take some seconds more.
-_CHATS = 500
+_QUESTIONS = 2000
 _CORPORA = (
   ("library", "library.jsonl", None),
   ("tests", "tests.jsonl", None),
@@ -57,6 +57,7 @@ _CORPORA = (
 _PRODUCTS = (
   "library.jsonl",
   "tests.jsonl",
+  "questions.jsonl",
   "chats.jsonl",
   "tests_ids.jsonl",
   "tokenizer",
@@ -75,11 +76,12 @@ def prepare(
   """Makes the example in `folder`, or returns at once if it is there.
 
   Made are `library.jsonl` and `tests.jsonl` (text inside and outside the test
-  folders), `chats.jsonl` (`messages`), `tokenizer/` (Hugging Face, EOS
-  `<|endoftext|>`), the pairs `library_text_document`, `tests_text_document`
-  (documents of any length) and `library_packed_text_document` (records of 257
-  tokens), each with its manifest, and `tests_ids.jsonl` (`input_ids`, those of
-  the second pair). Progress goes to stderr.
+  folders), `questions.jsonl` (`question` and `answer`, short) and `chats.jsonl`
+  (`messages`), `tokenizer/` (Hugging Face, EOS `<|endoftext|>`), the pairs
+  `library_text_document`, `tests_text_document` (documents of any length) and
+  `library_packed_text_document` (records of 257 tokens), each with its
+  manifest, and `tests_ids.jsonl` (`input_ids`, those of the second pair).
+  Progress goes to stderr.
 
   Args:
     folder: where to make it; made if missing.
@@ -125,16 +127,18 @@ def _make(root: Path, max_bytes: int, stdlib: Path) -> None:
     records = [{"path": path, "text": text} for path, text in documents]
     _write(partial / f"{name}.jsonl", records)
     say(f"{name}.jsonl: {len(documents):,} documents")
-  chats = list(itertools.islice(make_chats(split.library), _CHATS))
+  questions = make_questions(split.library)
+  questions = list(itertools.islice(questions, _QUESTIONS))
+  chats = list(make_chats(questions))
+  _write(partial / "questions.jsonl", questions)
   _write(partial / "chats.jsonl", chats)
-  say(f"chats.jsonl: {len(chats):,} conversations")
+  say(f"questions.jsonl: {len(questions):,}; chats.jsonl: {len(chats):,}")
   say(f"files left out, not UTF-8 or not readable: {split.skipped}")
 
   train_tokenizer(split, partial / "tokenizer")
   say("tokenizer/: a byte-level BPE, trained")
-  _move(
-    partial, root, "library.jsonl", "tests.jsonl", "chats.jsonl", "tokenizer"
-  )
+  texts = ("library.jsonl", "tests.jsonl", "questions.jsonl", "chats.jsonl")
+  _move(partial, root, *texts, "tokenizer")
 
   tokenizer = load_tokenizer(root / "tokenizer")
   for name, source, pack_to_seq_len in _CORPORA:
@@ -234,9 +238,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     allow_abbrev=False,
     description=(
       "Makes a small real corpus from the source text of Python's standard"
-      " library: JSON Lines of text, conversations and token ids, a tokenizer"
-      " trained on the text, and tokenized pairs, which the example configs"
-      " read. It takes about 15"
+      " library: JSON Lines of text, questions, conversations and token ids, a"
+      " tokenizer trained on the text, and tokenized pairs, which the example"
+      " configs read. It takes about 15"
       " seconds and no network; a second call returns at once."
     ),
   )

@@ -1,7 +1,8 @@
-"""Documents of Python source in, conversations about them out.
+"""Documents of Python source in, questions and conversations about them out.
 
-  "def rmtree(..): '''Delete a tree.'''"   -> user       What does rmtree do?
-                                              assistant  Delete a tree.
+  "def rmtree(..): '''Delete a tree.'''"
+     {"path": .., "question": "What does rmtree do?", "answer": "Delete .."}
+     {"messages": [system, user, assistant, user, assistant, ...]}
 
 Docstrings are the answers: they are real text, and every Python has them.
 """
@@ -15,42 +16,57 @@ from typing import Any
 from hpgrain.tools.example_text import Document
 
 _TURNS = 4
-_LONGEST_ANSWER = 600
+# Of question and answer together: a byte-level tokenizer gives no more ids.
+LONGEST_BYTES = 250
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def make_chats(documents: Iterable[Document]) -> Iterator[dict[str, Any]]:
-  """Yields records with `messages`, of up to four questions each.
+def make_questions(documents: Iterable[Document]) -> Iterator[dict[str, str]]:
+  """Yields records with `path`, `question` and `answer`.
 
   Args:
     documents: (path, text) each; text that is no Python gives none.
   """
   for path, text in documents:
-    asked = list(_questions(path, text))
-    for begin in range(0, len(asked), _TURNS):
-      prompt = f"You explain {path} of the Python standard library."
-      turns = itertools.chain.from_iterable(
-        (_message("user", question), _message("assistant", answer))
-        for question, answer in asked[begin : begin + _TURNS]
-      )
-      yield {"messages": [_message("system", prompt), *turns]}
+    try:
+      with warnings.catch_warnings():
+        # Old escapes in strings are none of ours.
+        warnings.simplefilter("ignore")
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+      continue
+    for question, node in _asked(path, tree):
+      docstring = ast.get_docstring(node) or ""
+      answer = docstring.split("\n\n")[0].strip()
+      # Half of a surrogate pair, as an escape in a docstring, is no text.
+      said = (question + answer).encode(errors="ignore")
+      if (
+        answer
+        and len(said) <= LONGEST_BYTES
+        and said.decode() == (question + answer)
+      ):
+        yield {"path": path, "question": question, "answer": answer}
 
 
-def _questions(path: str, text: str) -> Iterator[tuple[str, str]]:
-  try:
-    with warnings.catch_warnings():
-      # Old escapes in strings are none of ours.
-      warnings.simplefilter("ignore")
-      tree = ast.parse(text)
-  except (SyntaxError, ValueError):
-    return
-  if answer := _first_paragraph(tree):
-    yield f"What is {path} for?", answer
+def make_chats(questions: Iterable[dict[str, str]]) -> Iterator[dict[str, Any]]:
+  """Yields records with `messages`, of up to four questions to a file."""
+  for path, asked in itertools.groupby(questions, lambda q: q["path"]):
+    prompt = f"You explain {path} of the Python standard library."
+    while group := list(itertools.islice(asked, _TURNS)):
+      messages = [_message("system", prompt)]
+      for question in group:
+        messages.append(_message("user", question["question"]))
+        messages.append(_message("assistant", question["answer"]))
+      yield {"messages": messages}
+
+
+def _asked(path: str, tree: ast.Module) -> Iterator[tuple[str, Any]]:
+  yield f"What is {path} for?", tree
   for node in _named(tree.body):
-    if answer := _first_paragraph(node):
-      is_class = isinstance(node, ast.ClassDef)
-      question = "What is" if is_class else "What does"
-      yield f"{question} {node.name}{'' if is_class else ' do'}?", answer
+    if isinstance(node, ast.ClassDef):
+      yield f"What is {node.name}?", node
+    else:
+      yield f"What does {node.name} do?", node
 
 
 def _named(body: Iterable[ast.stmt]) -> Iterator[Any]:
@@ -60,13 +76,6 @@ def _named(body: Iterable[ast.stmt]) -> Iterator[Any]:
       yield node
       if isinstance(node, ast.ClassDef):
         yield from _named(node.body)
-
-
-def _first_paragraph(node: Any) -> str:
-  """A docstring's first paragraph; "" where there is none or it is long."""
-  text = ast.get_docstring(node) or ""
-  paragraph = text.split("\n\n")[0].strip()
-  return paragraph if len(paragraph) <= _LONGEST_ANSWER else ""
 
 
 def _message(role: str, content: str) -> dict[str, str]:

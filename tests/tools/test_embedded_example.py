@@ -14,13 +14,19 @@ from hpgrain.manifest import read_manifest
 from hpgrain.tokenizer import load_tokenizer, tokenizer_info
 from hpgrain.tools import embedded_example, example_text
 from hpgrain.tools.embedded_example import prepare
-from hpgrain.tools.example_chats import make_chats
+from hpgrain.tools.example_chats import (
+  LONGEST_BYTES,
+  make_chats,
+  make_questions,
+)
 
 MAX_BYTES = 200_000
+_ROLES = ("user", "assistant")
 PAIRS = ("library", "tests", "library_packed")
 PRODUCTS = {
   "library.jsonl",
   "tests.jsonl",
+  "questions.jsonl",
   "chats.jsonl",
   "tests_ids.jsonl",
   ".prepared.json",
@@ -106,44 +112,64 @@ def test_token_ids_are_those_of_the_pair(example):
   assert [t for record in records for t in record["input_ids"]] == tokens
 
 
-def test_chats_are_questions_and_docstrings():
+def test_questions_are_names_and_docstrings():
   text = (
     '"""Copies trees.\n\nMore."""\n'
     "class A:\n"
     '  """An A."""\n'
     "  def f(self):\n"
-    f'    """{"x" * 601}"""\n'
+    f'    """{"x" * (LONGEST_BYTES - len("What does f do?") + 1)}"""\n'
     "def g():\n"
     '  """Does.\n\n  Well."""\n'
     "def h(): pass\n"
+    "def s():\n"
+    '  """   """\n'
+    'def t():\n  """A half: \\ud800."""\n'
     'async def i():\n  """Waits."""\n'
     'def j():\n  """Last."""\n'
   )
-  system = {
-    "role": "system",
-    "content": "You explain a.py of the Python standard library.",
-  }
-
-  def turn(question, answer):
-    return [
-      {"role": "user", "content": question},
-      {"role": "assistant", "content": answer},
-    ]
-
-  assert list(
-    make_chats([("a.py", text), ("b.py", "no (python"), ("c.py", "x = 1")])
-  ) == [
-    {
-      "messages": [
-        system,
-        *turn("What is a.py for?", "Copies trees."),
-        *turn("What is A?", "An A."),
-        *turn("What does g do?", "Does."),
-        *turn("What does i do?", "Waits."),
-      ]
-    },
-    {"messages": [system, *turn("What does j do?", "Last.")]},
+  questions = list(
+    make_questions([("a.py", text), ("b.py", "no (python"), ("c.py", "x = 1")])
+  )
+  asked = [
+    ("What is a.py for?", "Copies trees."),
+    ("What is A?", "An A."),
+    ("What does g do?", "Does."),
+    ("What does i do?", "Waits."),
+    ("What does j do?", "Last."),
   ]
+  assert questions == [
+    {"path": "a.py", "question": question, "answer": answer}
+    for question, answer in asked
+  ]
+  other = {"path": "d.py", "question": "What?", "answer": "That."}
+  chats = list(make_chats([*questions, other]))
+  assert [
+    [(message["role"], message["content"]) for message in chat["messages"]]
+    for chat in chats
+  ] == [
+    [
+      ("system", "You explain a.py of the Python standard library."),
+      *((role, text) for turn in asked[:4] for role, text in zip(_ROLES, turn)),
+    ],
+    [
+      ("system", "You explain a.py of the Python standard library."),
+      *zip(_ROLES, asked[4]),
+    ],
+    [
+      ("system", "You explain d.py of the Python standard library."),
+      *zip(_ROLES, ("What?", "That.")),
+    ],
+  ]
+
+
+def test_questions_are_short(example):
+  tokenizer = load_tokenizer(example / "tokenizer")
+  records = documents(example, "questions")
+  longest = max(records, key=lambda r: len(r["question"] + r["answer"]))
+  text = f"{longest['question']}\n{longest['answer']}"
+  # With the EOS they fit into 256 positions.
+  assert len(tokenizer(text)["input_ids"]) <= 254
 
 
 def test_there_are_chats(example):
