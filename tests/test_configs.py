@@ -38,9 +38,17 @@ def test_the_configs_are_those_of_the_readme():
   assert [path.stem for path in _CONFIGS] == [
     "indexed_blend",
     "indexed_documents",
+    "indexed_packed",
     "indexed_precut",
     "megatron",
     "mock",
+    "online_blend",
+    "online_conversation",
+    "online_iterable_dynamic",
+    "online_iterable_fixed",
+    "online_mapping_dynamic",
+    "online_mapping_fixed",
+    "online_pretokenized",
     "quickstart",
   ]
 
@@ -68,14 +76,24 @@ def test_every_config_has_its_command_on_top(path):
     "quickstart": "/tmp/hpgrain",
     "indexed_blend": "/tmp/blend",
     "indexed_documents": "/tmp/docs",
+    "indexed_packed": "/tmp/packed",
     "indexed_precut": "/tmp/precut",
     "megatron": "/tmp/megatron",
     "mock": "/tmp/mock",
+    "online_blend": "/tmp/online_blend",
+    "online_conversation": "/tmp/conversation",
+    "online_iterable_dynamic": "/tmp/iterable_dynamic",
+    "online_iterable_fixed": "/tmp/iterable_fixed",
+    "online_mapping_dynamic": "/tmp/mapping_dynamic",
+    "online_mapping_fixed": "/tmp/mapping_fixed",
+    "online_pretokenized": "/tmp/pretokenized",
   }[path.stem]
   command = (
     f"python launch/train.py --config=configs/{path.name} --workdir={workdir}"
   )
-  assert f"Command to run:\n\n{command}\n" in docstring + "\n"
+  # A long one goes on in the next line.
+  said = docstring.replace(" \\\n  --workdir", " --workdir")
+  assert f"Command to run:\n\n{command}\n" in said + "\n"
 
 
 def test_every_documented_override_names_a_key():
@@ -300,3 +318,99 @@ def test_config_arguments_reach_the_config():
   mock = _parse(f"{_MOCK}:seq_length=32,vocab_size=100")
   assert mock.dataset.data_config.seq_length == 32
   assert mock.dataset.data_config.vocab_size == 100
+
+
+@pytest.mark.parametrize("dataset_type", ["mapping", "iterable"])
+@pytest.mark.parametrize("kind", ["fixed", "dynamic"])
+def test_a_config_for_each_way_of_reading_and_of_filling_rows(
+  dataset_type, kind
+):
+  config = check(_parse(_ROOT / f"configs/online_{dataset_type}_{kind}.py"))
+  assert config.dataset.kind == "online"
+  assert config.dataset.data_config.dataset_type == dataset_type
+  assert config.dataloader.type == kind
+
+
+@pytest.mark.parametrize("name", ["conversation", "pretokenized"])
+def test_a_config_for_each_other_kind_of_record(name):
+  config = check(_parse(_ROOT / f"configs/online_{name}.py"))
+  assert config.data_transform.data_type == name
+
+
+def test_an_online_blend_takes_weights_and_names():
+  path = f"{_ROOT}/configs/online_blend.py:library=0.5"
+  entries = check(_parse(path)).dataset.data_path
+  assert [(entry.name, entry.weight) for entry in entries] == [
+    ("library", 0.5),
+    ("tests", 0.3),
+  ]
+
+
+@pytest.mark.parametrize(
+  ("config", "arguments", "name", "value"),
+  [
+    (
+      "online_conversation",
+      ["data_transform.role_names={'bot': 'assistant'}"],
+      "data_transform.role_names.bot",
+      "assistant",
+    ),
+    (
+      "online_conversation",
+      ["data_transform.text_keys=('chat', 'messages')"],
+      "data_transform.text_keys",
+      ("chat", "messages"),
+    ),
+    (
+      "online_conversation",
+      ["data_transform.text_keys=chat"],
+      "data_transform.text_keys",
+      "chat",
+    ),
+    (
+      "online_mapping_fixed",
+      ["dataloader.length_buckets=(256, 1024)"],
+      "dataloader.length_buckets",
+      (256, 1024),
+    ),
+    (
+      "online_mapping_dynamic",
+      ["dataset.data_path=(0.7, '/a.jsonl', 0.3, '/b/*.parquet')"],
+      "dataset.data_path",
+      (SourceEntry("/a.jsonl", 0.7), SourceEntry("/b/*.parquet", 0.3)),
+    ),
+    (
+      "online_mapping_dynamic",
+      ["dataset.data_config.keep_tokens=true"],
+      "dataset.data_config.keep_tokens",
+      True,
+    ),
+    (
+      "online_mapping_dynamic",
+      [
+        "dataset.data_config.lengths=stream",
+        "dataloader.packer=first_fit",
+        "dataloader.min_buffered_samples=20",
+      ],
+      "dataloader.end_of_data",
+      "pad",
+    ),
+    (
+      "online_mapping_dynamic",
+      [
+        "dataset.data_config.hf_dataset_name=Salesforce/wikitext",
+        "dataset.data_config.hf_config_name=wikitext-2-raw-v1",
+      ],
+      "dataset.data_config.hf_train_split",
+      "train",
+    ),
+  ],
+)
+def test_values_of_online_data_as_flags_pass_the_check(
+  config, arguments, name, value
+):
+  path = _ROOT / f"configs/{config}.py"
+  parsed = _parse(path, *(f"--config.{argument}" for argument in arguments))
+  checked = check(parsed)
+  assert _get(checked, name) == value
+  assert type(_get(checked, name)) is type(value)
