@@ -110,6 +110,11 @@ class BlendedRecords:
     """Whether the last record was read."""
     return self._end is not None
 
+  @property
+  def next_record(self) -> int:
+    """The number of the record that is read next."""
+    return self._next
+
   def read(self, n: int, *, first: np.ndarray | None = None) -> RecordBlock:
     """Reads the next n records; fewer only at the end, none after it.
 

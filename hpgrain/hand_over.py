@@ -17,8 +17,8 @@ from typing import BinaryIO
 import numpy as np
 
 from hpgrain.arguments import integer
-from hpgrain.stream_dealer import TokenBlock, weights_of
 from hpgrain.stream_pieces import BEGIN, BLOCK, LENGTH
+from hpgrain.token_blocks import TokenBlock, joined
 
 # A spill file is closed, and its room free, when all its blocks are gone.
 _FILE_BYTES = 256 << 20
@@ -103,15 +103,7 @@ class HandOver:
       for block, begin, count in zip(blocks, begins, counts)
     ]
     self.drop(pieces)
-    none = np.zeros(0, np.int32)
-    weights = None
-    if any(part.weights is not None for part in parts):
-      weights = np.concatenate([weights_of(part) for part in parts])
-    return TokenBlock(
-      np.concatenate([none, *(part.ids for part in parts)]),
-      np.concatenate([none, *(part.labels for part in parts)]),
-      weights,
-    )
+    return joined(parts)
 
   def drop(self, pieces: np.ndarray) -> None:
     """Lets go of pieces that nobody reads."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from hpgrain.examples import Examples
 from hpgrain.stream_pieces import LENGTH, SOURCE
-from hpgrain.transforms.counters import Counters
+from hpgrain.transforms.counters import LeftOut
 
 # Why tokens beyond the room of a row are left out, by `overlong`.
 _OVERLONG = {"truncate": "truncated", "drop": "overlong"}
@@ -32,37 +33,64 @@ class StreamCounters:
       overlong: the policy, which is the reason for what it leaves out.
     """
     self._names, self._budget = tuple(names), budget
-    self._reason = _OVERLONG.get(overlong, overlong)
-    self._sums: list[Counter[str]] = [Counter() for _ in names]
+    self._overlong = overlong
+    self._sums = {
+      name: np.zeros(len(names), np.int64)
+      for name in ("records", "examples", "tokens", "tokens_in_rows")
+    }
     self._dropped: list[Counter[str]] = [Counter() for _ in names]
     self._lost: list[Counter[str]] = [Counter() for _ in names]
-    self._in_rows = np.zeros(len(names), np.int64)
     self._rows = 0
 
-  def add(self, source: int, recorded: Counters, pieces: np.ndarray) -> None:
-    """Adds what a source's records gave.
+  def add(
+    self,
+    source: np.ndarray,
+    examples: Examples,
+    left_out: LeftOut,
+    pieces: np.ndarray,
+  ) -> None:
+    """Adds what records gave.
 
     Args:
-      source: its number.
-      recorded: what the transform counted of them.
-      pieces: what became of their examples.
+      source: int64[n], of each record.
+      examples: of the records.
+      left_out: by source, what their transform left out.
+      pieces: what became of the examples.
     """
-    made = recorded.as_dict()
-    tokens = int(pieces[LENGTH].sum())
-    sums = self._sums[source]
-    for name in ("records", "examples", "tokens_read"):
-      sums[name] += made[name]
-    sums["tokens"] += tokens
-    self._dropped[source].update(made["dropped"])
-    self._lost[source].update(made["tokens_dropped"])
-    lost = made["tokens"] - tokens
-    if lost:
-      self._lost[source][self._reason] += lost
+    counts = np.diff(examples.record_splits)
+    made = np.diff(examples.example_splits[examples.record_splits])
+    self._sums["records"] += self._by_source(source)
+    self._sums["examples"] += self._by_source(source, counts)
+    of_examples = self._by_source(source, made)
+    kept = self._by_source(pieces[SOURCE], pieces[LENGTH])
+    self._sums["tokens"] += kept
+    for i, reasons in left_out.dropped.items():
+      self._dropped[i].update(reasons)
+    for i, reasons in left_out.tokens_dropped.items():
+      self._lost[i].update(reasons)
+    lost = of_examples - kept
+    reason = _OVERLONG.get(self._overlong, self._overlong)
+    for i in np.flatnonzero(lost).tolist():
+      self._lost[i][reason] += int(lost[i])
+    if self._overlong == "drop" and lost.any():
+      gone = self._by_source(source, counts) - self._by_source(pieces[SOURCE])
+      for i in np.flatnonzero(gone).tolist():
+        self._dropped[i][reason] += int(gone[i])
+
+  def _by_source(
+    self, source: np.ndarray, values: np.ndarray | None = None
+  ) -> np.ndarray:
+    """int64[sources], the sums of values; without, how many there are."""
+    sums = np.bincount(source, values, len(self._names))
+    # Sums of integers below 2^53 are exact in float64.
+    return sums.astype(np.int64)
 
   def add_rows(self, rows: int, pieces: np.ndarray) -> None:
     """Adds rows and the pieces that are in them."""
     self._rows += rows
-    np.add.at(self._in_rows, pieces[SOURCE], pieces[LENGTH])
+    self._sums["tokens_in_rows"] += self._by_source(
+      pieces[SOURCE], pieces[LENGTH]
+    )
 
   def as_dict(self) -> dict[str, Any]:
     """The counters as JSON.
@@ -74,21 +102,23 @@ class StreamCounters:
       `tokens_in_rows`, and by reason `dropped`, in examples, and
       `tokens_dropped`.
     """
-    in_rows = int(self._in_rows.sum())
+    in_rows = int(self._sums["tokens_in_rows"].sum())
     return {
       "rows": self._rows,
       "tokens_in_rows": in_rows,
       "padded": self._rows * self._budget - in_rows,
-      "sources": {
-        name: {
-          **{
-            key: self._sums[i][key]
-            for key in ("records", "examples", "tokens_read", "tokens")
-          },
-          "tokens_in_rows": int(self._in_rows[i]),
-          "dropped": dict(sorted(self._dropped[i].items())),
-          "tokens_dropped": dict(sorted(self._lost[i].items())),
-        }
-        for i, name in enumerate(self._names)
-      },
+      "sources": {n: self._source(i) for i, n in enumerate(self._names)},
+    }
+
+  def _source(self, i: int) -> dict[str, Any]:
+    sums = {name: int(values[i]) for name, values in self._sums.items()}
+    lost = {reason: n for reason, n in sorted(self._lost[i].items()) if n}
+    return {
+      "records": sums["records"],
+      "examples": sums["examples"],
+      "tokens_read": sums["tokens"] + sum(lost.values()),
+      "tokens": sums["tokens"],
+      "tokens_in_rows": sums["tokens_in_rows"],
+      "dropped": {r: n for r, n in sorted(self._dropped[i].items()) if n},
+      "tokens_dropped": lost,
     }

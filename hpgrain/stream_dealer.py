@@ -5,47 +5,26 @@ r"""Blended records in, the pieces of the streams that are held out.
   tokenized    x     x     x     x      the others are found, not decoded
   dealt     stream 1: pieces of 1, 5    stream 3: pieces of 3, 7
 
-One call of a transform takes what a block has of its source. How blocks are
-cut changes no piece.
+How records are cut into blocks changes no piece.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from hpgrain.blended_records import BlendedRecords, SourceRecords
+from hpgrain.blended_records import BlendedRecords
 from hpgrain.examples import Examples
+from hpgrain.packing import PackingOptions
+from hpgrain.record_batches import RecordBatch, SharedTransforms
 from hpgrain.records import IGNORE_INDEX
-from hpgrain.sources.records import Record
 from hpgrain.stream_counters import StreamCounters
 from hpgrain.stream_pieces import BEGIN, RECORD, make_pieces, no_pieces
-from hpgrain.transforms.transform import Transform
+from hpgrain.token_blocks import TokenBlock, joined
+from hpgrain.transforms.transform import Transform, refuse_several
 
 # No record has this number: of streams that are not held, none is wanted.
 _NEVER = 1 << 62
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenBlock:
-  """Tokens of many examples.
-
-  Attributes:
-    ids: int32[t].
-    labels: int32[t].
-    weights: float32[t], or None: 1 wherever there is a label.
-  """
-
-  ids: np.ndarray
-  labels: np.ndarray
-  weights: np.ndarray | None
-
-  @property
-  def nbytes(self) -> int:
-    """Bytes of the arrays."""
-    weights = 0 if self.weights is None else self.weights.nbytes
-    return self.ids.nbytes + self.labels.nbytes + weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,13 +49,12 @@ class StreamDealer:
   def __init__(
     self,
     blended: BlendedRecords,
-    transforms: Sequence[Transform],
+    transforms: SharedTransforms,
     *,
     names: Sequence[str],
     num_streams: int,
     firsts: dict[int, int],
-    limit: int | None,
-    overlong: str,
+    options: PackingOptions,
     vocab_size: int | None,
     counters: StreamCounters,
   ):
@@ -88,18 +66,23 @@ class StreamDealer:
       names: of the sources, for messages.
       num_streams: V; record g is stream g % V's.
       firsts: for each held stream the first record it takes.
-      limit: tokens a piece may have; None for any number.
-      overlong: see `pack.overlong`.
+      options: how long a piece may be, and what becomes of longer examples.
       vocab_size: ids lie below it; None where it is not known.
       counters: what is counted is added to.
     """
-    self.blended = blended
-    self._transforms, self._names = tuple(transforms), tuple(names)
+    self._blended, self._transforms = blended, transforms
+    self._names = tuple(names)
     self._firsts = np.full(num_streams, _NEVER, np.int64)
     for stream, first in firsts.items():
       self._firsts[stream] = first
     self._held = np.array(sorted(firsts), np.int64)
-    self._limit, self._overlong = limit, overlong
+    # From here on every record is a held stream's.
+    self._all_from = int(self._firsts.max())
+    self._one_each = options.packer == "fixed"
+    self._limit = None
+    if options.packer != "concat":
+      self._limit = options.example_limit
+    self._overlong = options.overlong
     self._vocab_size, self._counters = vocab_size, counters
 
   def deal(self, n: int, *, everything: bool = False) -> Dealt | None:
@@ -112,28 +95,31 @@ class StreamDealer:
 
     Raises:
       ValueError: a record cannot be read, is not what the transform expects,
-        gives an id outside the vocabulary, or an example that is too long
-        where that is an error. It names the record's place.
+        gives an id outside the vocabulary, or an example that is too long or
+        one of several where that is an error. It names the record's place.
     """
-    all_held = len(self._held) == len(self._firsts)
-    first = None if everything else self._firsts
-    if all_held and int(self._firsts.max()) <= self.blended.position()[0]:
-      first = None
-    block = self.blended.read(n, first=first)
+    all_wanted = everything or self._blended.next_record >= self._all_from
+    block = self._blended.read(n, first=None if all_wanted else self._firsts)
     if not len(block):
       return None
-    found = everything and any(self._gives(part) for part in block.parts)
-    tables, tokens, size = [], [], 0
-    for part in block.parts:
-      chosen = np.flatnonzero(part.number >= self._first_of(part.number))
-      if len(chosen):
-        table, made = self._tokenized(part, chosen.tolist())
-        table[BEGIN] += size
-        size += len(made.ids)
-        tables.append(table)
-        tokens.append(made)
+    held = [part.number >= self._first_of(part.number) for part in block.parts]
+    chosen = [(p, np.flatnonzero(h)) for p, h in zip(block.parts, held)]
+    tables, blocks, size = [], [], 0
+    for transform, batch in self._transforms.batches(chosen, self._names):
+      table, tokens = self._tokenized(transform, batch)
+      table[BEGIN] += size
+      size += len(tokens.ids)
+      tables.append(table)
+      blocks.append(tokens)
     parts = self._by_stream(tables)
-    return Dealt(_joined(tokens), parts, found or bool(parts))
+    found = bool(parts)
+    if everything:
+      others = [(p, np.flatnonzero(~h)) for p, h in zip(block.parts, held)]
+      found |= any(
+        len(transform(batch.records, batch.place))
+        for transform, batch in self._transforms.batches(others, self._names)
+      )
+    return Dealt(joined(blocks), parts, found)
 
   def _first_of(self, number: np.ndarray) -> np.ndarray:
     """Returns the first record that the streams of records take."""
@@ -154,105 +140,60 @@ class StreamDealer:
       if splits[i] < splits[i + 1]
     }
 
-  def _gives(self, part: SourceRecords) -> bool:
-    """Whether records of streams that are not held make any example."""
-    chosen = np.flatnonzero(part.number < self._first_of(part.number)).tolist()
-    records, place = self._records(part, chosen)
-    return len(self._transforms[part.source](records, place)) > 0
-
-  def _records(
-    self, part: SourceRecords, chosen: Sequence[int]
-  ) -> tuple[list[Record], "_Place"]:
-    place = _Place(part, chosen, self._names[part.source])
-    # They were wanted, so none is None.
-    return [part.records[i] or {} for i in chosen], place
-
   def _tokenized(
-    self, part: SourceRecords, chosen: Sequence[int]
+    self, transform: Transform, batch: RecordBatch
   ) -> tuple[np.ndarray, TokenBlock]:
-    """Returns the pieces and tokens of some of a source's records."""
-    records, place = self._records(part, chosen)
-    transform = self._transforms[part.source]
-    with transform.counters.recorded() as recorded:
-      examples = transform(records, place)
+    """Returns the pieces and tokens of records."""
+    with transform.counters.left_out(batch.source) as left_out:
+      examples = transform(batch.records, batch.place)
+    if examples.num_records != len(batch):
+      raise ValueError(
+        f"The transform of {len(batch)} records must return the examples of as"
+        f" many, got those of {examples.num_records}. One that leaves a record"
+        " out gives it none."
+      )
+    if self._one_each:
+      refuse_several(examples, batch.place)
+    self._check(examples, batch)
     counts = np.diff(examples.record_splits)
-    self._check(examples, place)
-    number = np.repeat(part.number[chosen], counts)
     pieces = make_pieces(
       examples.example_splits,
-      record=number,
-      source=np.full(len(number), part.source),
+      record=np.repeat(batch.number, counts),
+      source=np.repeat(batch.source, counts),
       limit=self._limit,
       overlong=self._overlong,
     )
-    self._counters.add(part.source, recorded, pieces)
-    return pieces, TokenBlock(
-      examples.input_ids, examples.labels, examples.weights
-    )
+    self._counters.add(batch.source, examples, left_out, pieces)
+    tokens = TokenBlock(examples.input_ids, examples.labels, examples.weights)
+    return pieces, tokens
 
-  def _check(self, examples: Examples, place: "_Place") -> None:
-    """Raises ValueError for tokens that no row may have."""
+  def _check(self, examples: Examples, batch: RecordBatch) -> None:
+    """Raises ValueError for examples that no row may have."""
     lengths = np.diff(examples.example_splits)
     limit = self._limit
     if self._overlong == "error" and limit is not None:
       long = np.flatnonzero(lengths > limit)
       if len(long):
         raise ValueError(
-          f"{place.of_example(examples, long[0])}: an example has"
+          f"{batch.place_of(examples, int(long[0]))}: an example has"
           f" {lengths[long[0]]} tokens, and a row has room for one of {limit}."
           " Set dataloader.overlong to split, truncate or drop such examples,"
           " or take a larger max_seq_len or token_budget."
         )
-    if self._vocab_size is None or not len(examples.input_ids):
+    end = self._vocab_size
+    if end is None or not len(examples.input_ids):
       return
     for name, values, least in (
       ("id", examples.input_ids, 0),
       ("label", examples.labels, IGNORE_INDEX),
     ):
-      if values.max() < self._vocab_size and values.min() >= least:
+      if values.max() < end and values.min() >= least:
         continue
-      at = int(np.argmax((values < least) | (values >= self._vocab_size)))
-      example = np.searchsorted(examples.example_splits, at, side="right") - 1
+      at = int(np.argmax((values < least) | (values >= end)))
+      splits = examples.example_splits
+      example = int(np.searchsorted(splits, at, side="right")) - 1
       raise ValueError(
-        f"{place.of_example(examples, example)}: the {name} {values[at]} at"
-        f" token {at - examples.example_splits[example]} of an example lies"
-        f" outside the vocabulary of {self._vocab_size} ids. Was it made with"
-        " another tokenizer?"
+        f"{batch.place_of(examples, example)}: the {name} {values[at]} at token"
+        f" {at - splits[example]} of an example lies outside the vocabulary of"
+        f" {end} ids. Was it made with another tokenizer?"
       )
-
-
-class _Place:
-  """Names record i of those that were chosen of a source's."""
-
-  def __init__(self, part: SourceRecords, chosen: Sequence[int], name: str):
-    self._part, self._chosen, self._name = part, chosen, name
-
-  def __call__(self, i: int) -> str:
-    return self._part.place(self._chosen[i])
-
-  def of_example(self, examples: Examples, example: Any) -> str:
-    """Names the record of an example, and its source."""
-    record = np.searchsorted(examples.record_splits, example, side="right") - 1
-    return f"Source {self._name!r}, {self(int(record))}"
-
-
-def _joined(blocks: Sequence[TokenBlock]) -> TokenBlock:
-  """One block of several, one after the other."""
-  if len(blocks) == 1:
-    return blocks[0]
-  weights = None
-  if any(block.weights is not None for block in blocks):
-    weights = np.concatenate([weights_of(block) for block in blocks])
-  none = np.zeros(0, np.int32)
-  return TokenBlock(
-    np.concatenate([none, *(block.ids for block in blocks)]),
-    np.concatenate([none, *(block.labels for block in blocks)]),
-    weights,
-  )
-
-
-def weights_of(block: TokenBlock) -> np.ndarray:
-  """Returns what each label of a block counts for, float32[t]."""
-  if block.weights is not None:
-    return block.weights
-  return (block.labels != IGNORE_INDEX).astype(np.float32)

@@ -17,6 +17,7 @@ from hpgrain.arguments import row_numbers
 from hpgrain.blended_records import BlendedRecords
 from hpgrain.hand_over import HandOver
 from hpgrain.packing import PackingOptions
+from hpgrain.record_batches import SharedTransforms
 from hpgrain.stream_barren import BarrenCheck
 from hpgrain.stream_counters import StreamCounters
 from hpgrain.stream_dealer import StreamDealer
@@ -26,10 +27,14 @@ from hpgrain.stream_state import first_position, make_state, merge
 from hpgrain.stream_token_rows import StreamTokenRows
 from hpgrain.transforms.transform import Transform
 
-# Records of the first block; each of the next has twice as many, up to so many
-# a stream and a source that calls cost little beside what they do.
-_FIRST_BLOCK = 256
-_RECORDS_EACH = 32
+# Records of the first block, so that the first row comes soon. Each of the next
+# has twice as many, up to so many that calls of streams and sources cost little
+# beside what they do, or up to so many tokens.
+_FIRST_BLOCK = 128
+_BLOCK = 1024
+_BLOCK_OF_STREAM = 32
+_BLOCK_OF_SOURCE = 64
+_BLOCK_TOKENS = 1 << 22
 
 
 class StreamReader:
@@ -71,13 +76,15 @@ class StreamReader:
       handover_bytes: what waits in memory before it goes to a file.
       spill_folder: where such files are made.
     """
-    self._blended, self._transforms = blended, tuple(transforms)
+    self._blended, self._transforms = blended, SharedTransforms(transforms)
     self._streams, self._num_streams = tuple(streams), num_streams
     self._names, self._options = tuple(names), options
     self._pack_window, self._vocab_size = pack_window, vocab_size
     self._shuffled, self._endless = shuffled, endless
     self._handover = (handover_bytes, spill_folder)
-    self._most = _RECORDS_EACH * max(num_streams, len(names))
+    self._most = max(
+      _BLOCK, _BLOCK_OF_STREAM * num_streams, _BLOCK_OF_SOURCE * len(names)
+    )
     self._stand({v: first_position(v) for v in self._streams})
 
   def _stand(self, positions: dict[int, Position]) -> None:
@@ -88,15 +95,13 @@ class StreamReader:
     self._counters = StreamCounters(
       self._names, budget=options.budget, overlong=options.overlong
     )
-    cut = options.packer == "concat"
     self._dealer = StreamDealer(
       self._blended,
       self._transforms,
       names=self._names,
       num_streams=self._num_streams,
       firsts={v: position.at for v, position in positions.items()},
-      limit=None if cut else options.example_limit,
-      overlong=options.overlong,
+      options=options,
       vocab_size=self._vocab_size,
       counters=self._counters,
     )
@@ -114,7 +119,9 @@ class StreamReader:
       num_held=len(self._streams),
       shuffled=self._shuffled,
     )
-    self._block = min(_FIRST_BLOCK, self._most)
+    # What lies before all of them is found, but not made.
+    first = min((position.at for position in positions.values()), default=0)
+    self._block = _FIRST_BLOCK + max(first - self._blended.next_record, 0)
     # Where the sources were before each block that a stream may need again.
     self._places: list[tuple[int, list[Any]]] = []
 
@@ -233,8 +240,8 @@ class StreamReader:
     if self._endless:
       everything = self._barren.looks_everywhere(stream, self._blended.epochs())
     dealt = self._dealer.deal(self._block, everything=everything)
-    self._block = min(2 * self._block, self._most)
     if dealt is not None:
+      self._block = self._next_block(len(dealt.tokens.ids))
       waiting = sum(
         self._packers[v].add(pieces) for v, pieces in dealt.parts.items()
       )
@@ -246,6 +253,11 @@ class StreamReader:
       for packer in self._packers.values():
         packer.end()
     return True
+
+  def _next_block(self, tokens: int) -> int:
+    """Returns the records of the next block, the last having had so many."""
+    fitting = _BLOCK_TOKENS * self._block // max(tokens, 1)
+    return max(min(2 * self._block, self._most, fitting), 1)
 
   def _keep_place(self) -> None:
     """Notes where the sources are, and forgets places that none needs."""

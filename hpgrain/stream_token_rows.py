@@ -11,8 +11,8 @@ from hpgrain.packed_fields import (
   make_packed_fields,
   starts,
 )
-from hpgrain.stream_dealer import TokenBlock
 from hpgrain.stream_pieces import LENGTH, OFFSET, RECORD, SOURCE
+from hpgrain.token_blocks import TokenBlock
 
 
 class StreamTokenRows:
