@@ -331,7 +331,7 @@ examples_lists = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
   records=st.lists(examples_lists, min_size=1, max_size=3),
   packer=st.sampled_from(PACKERS),
