@@ -65,6 +65,7 @@ def choose_backend(
   backend: str = "auto",
   special_tokens_in_text: str = "as_is",
   add_eod: int | None = None,
+  option: str = "--tokenizer-backend",
 ) -> EncoderSpec:
   """Chooses what encodes a corpus.
 
@@ -79,6 +80,7 @@ def choose_backend(
       text; with "as_is" and "error" it becomes its id (what "error" then does
       is up to the caller).
     add_eod: the id to put after each text that is not empty; None for none.
+    option: what the caller's users know `backend` by.
 
   Raises:
     ValueError: an unknown option; or "gigatoken" was asked for and is not
@@ -117,9 +119,8 @@ def choose_backend(
     )
   if backend == "gigatoken":
     raise ValueError(
-      f"The tokenizer backend gigatoken cannot be used: {why}. Take"
-      " --tokenizer-backend=huggingface, or auto, which takes the fast one"
-      " where it can."
+      f"The tokenizer backend gigatoken cannot be used: {why}. Set"
+      f" {option}=huggingface, or auto, which takes the fast one where it can."
     )
   if fast_backend.version() is not None:
     warnings.warn(

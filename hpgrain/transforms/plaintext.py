@@ -188,6 +188,7 @@ class PlaintextTransform:
           vocab_size=self._tokenizer.info().vocab_size,
           backend=self._backend,
           special_tokens_in_text=self._special,
+          option="data_transform.backend",
         )
       # Its own copy: the tokenizer may be called by other threads meanwhile.
       self._encoder = spec.open()

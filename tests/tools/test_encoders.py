@@ -77,7 +77,10 @@ def test_without_gigatoken_auto_is_silent_and_an_order_is_refused(
 ):
   monkeypatch.setattr(fast_backend, "version", lambda: None)
   assert choose_backend(bpe, sample=["a"]).backend == "huggingface"
-  with pytest.raises(ValueError, match=r"not installed \(pip install 'hpgrain"):
+  with pytest.raises(
+    ValueError,
+    match=r"not installed \(pip install 'hpgrain.* Set --tokenizer-backend=hugg",
+  ):
     choose_backend(bpe, sample=["a"], backend="gigatoken")
 
 

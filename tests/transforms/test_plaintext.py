@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hpgrain.records import IGNORE_INDEX
 from hpgrain.tokenizer import load_tokenizer
+from hpgrain.tools import fast_backend
 from hpgrain.transforms import lazy_tokenizer
 from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
 from hpgrain.transforms.plaintext import PlaintextTransform
@@ -90,6 +91,20 @@ def test_batches_change_nothing(word_folder, documents, size, shifted, cut):
     else:
       assert joined(inputs for inputs, _ in examples) == ids[:-1]
       assert joined(labels for _, labels in examples) == ids[1:]
+
+
+def test_a_backend_that_is_not_there_is_named_by_its_key(
+  bpe_folder, monkeypatch
+):
+  monkeypatch.setattr(fast_backend, "version", lambda: None)
+  transform = PlaintextTransform(
+    LazyTokenizer(bpe_folder), max_seq_len=8, backend="gigatoken"
+  )
+  with pytest.raises(
+    ValueError,
+    match=r"not installed .* Set data_transform\.backend=huggingface, or auto",
+  ):
+    transform(TEXTS, place)
 
 
 def test_gigatoken_gives_hugging_faces_ids(bpe_folder):
