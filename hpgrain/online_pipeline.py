@@ -53,7 +53,8 @@ def make_specs(
     ValueError: data that is not sound, or a batch that does not divide over
       the mesh.
   """
-  layout, buckets = _layouts(config, sharding)
+  # The layout first: a mesh that does not fit is cheaper to find than data.
+  _layout(config, sharding, config_uses.token_budget(config))
   samples: Sequence[Any]
   if config_uses.is_online(config):
     ids = _token_ids(config)
@@ -71,9 +72,7 @@ def make_specs(
     )
   options = _field_options(config, ids.eod_id)
   return [
-    None
-    if rows is None
-    else _spec(config, name, rows, layout, buckets=buckets, options=options)
+    None if rows is None else _spec(config, name, rows, sharding, options)
     for name, rows in zip(SPLIT_NAMES, samples)
   ]
 
@@ -82,15 +81,14 @@ def _spec(
   config: mlc.ConfigDict,
   name: str,
   rows: OnlineSamples | PackedSamples | StreamRows,
-  layout: shard.BatchLayout,
-  *,
-  buckets: tuple[shard.BatchLayout, ...],
+  sharding: NamedSharding,
   options: FieldOptions,
 ) -> Spec:
   """Says where a split's rows begin and end, and what becomes of the rest."""
   dataloader, train = config.dataloader, name == "train"
   first_row = dataloader.consumed_samples if train else 0
   epochs = _epochs(config, name)
+  layout = _layout(config, sharding, rows.seq_length)
   if isinstance(rows, StreamRows):
     return StreamSpec(rows, layout, options, first_row, epochs)
   samples: Any = rows
@@ -107,7 +105,9 @@ def _spec(
     epochs=epochs,
     end_is_known=epochs is None,
     pad_last=end == "pad",
-    buckets=buckets,
+    buckets=tuple(
+      _layout(config, sharding, positions) for positions in rows.length_buckets
+    ),
   )
 
 
@@ -231,23 +231,16 @@ def _packing_options(config: mlc.ConfigDict) -> PackingOptions:
   )
 
 
-def _layouts(
-  config: mlc.ConfigDict, sharding: NamedSharding
-) -> tuple[shard.BatchLayout, tuple[shard.BatchLayout, ...]]:
-  """Returns how a batch lies on the mesh, and that of each length bucket.
+def _layout(
+  config: mlc.ConfigDict, sharding: NamedSharding, positions: int
+) -> shard.BatchLayout:
+  """Returns how a batch of rows of so many positions lies on the mesh.
 
-  A row's positions are rounded up to what the mesh splits them into.
+  They are rounded up to what the mesh splits them into.
   """
   _, parts = shard.num_parts(sharding)
-
-  def layout(positions: int) -> shard.BatchLayout:
-    return shard.batch_layout(
-      sharding,
-      num_rows=config_uses.batch_rows(config),
-      num_positions=-(-positions // parts) * parts,
-    )
-
-  budget = config_uses.token_budget(config)
-  buckets = sorted(config.dataloader.length_buckets)
-  whole = layout(budget)
-  return whole, tuple(layout(positions) for positions in buckets)
+  return shard.batch_layout(
+    sharding,
+    num_rows=config_uses.batch_rows(config),
+    num_positions=-(-positions // parts) * parts,
+  )

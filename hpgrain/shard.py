@@ -248,3 +248,23 @@ def place(
     )
     for name, field in parts[0].items()
   }
+
+
+def place_rows(layout: BatchLayout, parts: Sequence[np.ndarray]) -> jax.Array:
+  """Does what `place` does for one value a row, int32[rows].
+
+  Args:
+    layout: of the batch.
+    parts: for each of layout.shards the values of its rows.
+
+  Returns:
+    A global array of as many values as the batch has rows, split as they are.
+  """
+  held = {part.rows[0]: values for part, values in zip(layout.shards, parts)}
+  sharding = layout.sharding
+  return jax.make_array_from_callback(
+    layout.shape[:1],
+    NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0])),
+    lambda index: held[index[0].start or 0],
+    dtype=np.int32,
+  )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import grain
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from hpgrain import shard, workers
 from hpgrain.arguments import MAX_ROW, integer
@@ -346,27 +345,16 @@ class _ShareIterator(grain.DatasetIterator):
 
 
 class _Placing:
-  """Puts batches, and how far their streams go, on their devices."""
+  """Puts batches, and whether their streams go on, on their devices."""
 
   def __init__(self, layout: shard.BatchLayout):
     self._layout = layout
-    rows = PartitionSpec(layout.sharding.spec[0])
-    self._rows = NamedSharding(layout.sharding.mesh, rows)
 
   def __call__(
     self, batch: StreamBatch
   ) -> tuple[dict[str, jax.Array], dict[str, float], jax.Array]:
     began = time.perf_counter()
     placed = shard.place(self._layout, batch.parts)
-    held = {
-      part.rows[0]: values
-      for part, values in zip(self._layout.shards, batch.left)
-    }
-    left = jax.make_array_from_callback(
-      self._layout.shape[:1],
-      self._rows,
-      lambda index: held[index[0].start or 0],
-      dtype=np.int32,
-    )
+    left = shard.place_rows(self._layout, batch.left)
     seconds = dict(batch.seconds, place=time.perf_counter() - began)
     return placed, seconds, left

@@ -22,11 +22,12 @@ _SURFACE = "__init__"
 # Only these, and launch/, look at devices, meshes or processes ...
 _MAY_SEE_DEVICES = {"shard", "loader"}
 # ... checkpoint for the name of a process's part, log to choose who speaks,
-# pipeline to say that `build` takes a Mesh.
+# the pipelines to say that they take a Mesh, or how it splits a batch.
 _MAY_NAME = {
   "checkpoint": {"process_index", "process_count"},
   "log": {"process_index", "distributed"},
-  "pipeline": {"Mesh"},
+  "pipeline": {"Mesh", "NamedSharding"},
+  "online_pipeline": {"NamedSharding"},
 }
 
 # What makes rows: no jax at all, not even through what it imports.
@@ -39,6 +40,9 @@ _ROWS = {
   "gather",
   "samples",
   "precut",
+  "measured",
+  "online_dataset",
+  "streams",
   "mock",
   "blend_samples",
   "lazy",
@@ -211,7 +215,7 @@ def test_only_launch_and_the_pipeline_read_a_configuration():
   }
   # data_paths takes apart entries that a ConfigDict may hold; build_index is a
   # command that takes --config as launch/train.py does.
-  allowed = {"pipeline", "data_paths", "tools/build_index"}
+  allowed = {"pipeline", "online_pipeline", "data_paths", "tools/build_index"}
   assert {m for m in readers if not m.startswith("config")} <= allowed
 
 

@@ -325,7 +325,7 @@ def test_debug_check_dataset_logs(prefix, capsys, monkeypatch):
       r"labels_are_shifted=False needs whole rows: .* over 2 parts",
     ),
     ({"mesh": {"data_axes": ("rows",)}}, r"mesh\.data_axes"),
-    ({"dataloader": {"type": "dynamic"}}, r"dataloader\.type"),
+    ({"dataloader": {"type": "dynamical"}}, r"dataloader\.type"),
     (
       {"dataloader": {"end_of_data": "pad", "drop_last": True}},
       "drop_last=True",
