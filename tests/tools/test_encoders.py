@@ -79,7 +79,7 @@ def test_without_gigatoken_auto_is_silent_and_an_order_is_refused(
   assert choose_backend(bpe, sample=["a"]).backend == "huggingface"
   with pytest.raises(
     ValueError,
-    match=r"not installed \(pip install 'hpgrain.* Set --tokenizer-backend=hugg",
+    match=r"not installed \(pip install 'hpgrain.* Set --tokenizer-backend=",
   ):
     choose_backend(bpe, sample=["a"], backend="gigatoken")
 
