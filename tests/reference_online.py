@@ -223,6 +223,11 @@ class Order:
       for _ in cut_overlong(self.pieces(0, source, k), packing)
     )
 
+  @property
+  def gives_several(self) -> bool:
+    """Whether any record has more than one example."""
+    return any(len(made) > 1 for of in self.examples for made in of)
+
   def pieces(self, draw: int, source: int, k: int) -> list[Piece]:
     """The examples of a draw, whole."""
     examples = self.examples[source][self.record(source, k)]
@@ -272,6 +277,38 @@ class Plans:
       self._rows, max(count - len(self._found), 0)
     )
     return self._found[:count]
+
+
+class Balanced:
+  """The same rows: equal runs of each block of them cost nearly alike."""
+
+  def __init__(self, plans: Plans, *, shares: int, block_rows: int):
+    self.plans, self.shares, self.block_rows = plans, shares, block_rows
+
+  def rows(self, count: int) -> list[Row]:
+    """As `Plans.rows`."""
+    blocks = -(-count // self.block_rows)
+    held = self.plans.rows(blocks * self.block_rows)
+    ordered = []
+    for begin in range(0, len(held), self.block_rows):
+      ordered += self.balanced(held[begin : begin + self.block_rows])
+    return ordered[:count]
+
+  def balanced(self, block: list[Row]) -> list[Row]:
+    """The costliest first, each to the share of least cost with a place."""
+    places = self.block_rows // self.shares
+    # The last block has fewer rows, which fill share after share.
+    room = [
+      max(min(len(block) - share * places, places), 0)
+      for share in range(self.shares)
+    ]
+    costs = [sum(len(piece) ** 2 for piece in row) for row in block]
+    shares: list[list[int]] = [[] for _ in range(self.shares)]
+    for number in sorted(range(len(block)), key=lambda i: (-costs[i], i)):
+      free = [s for s in range(self.shares) if len(shares[s]) < room[s]]
+      least = min(free, key=lambda s: sum(costs[i] for i in shares[s]))
+      shares[least].append(number)
+    return [block[i] for share in shares for i in sorted(share)]
 
 
 class Streams:
