@@ -79,7 +79,16 @@ class HandOver:
       return number
     held: TokenBlock | _Spilled = tokens
     if self._in_memory + tokens.nbytes > self._memory_bytes:
-      held = self._spill(tokens)
+      try:
+        held = self._spill(tokens)
+      except OSError as error:
+        raise OSError(
+          error.errno,
+          f"A spill file of row streams cannot be written ({error.strerror})."
+          " Set dataloader.spill_folder to a folder with room, or raise"
+          " dataloader.handover_bytes",
+          self._folder or tempfile.gettempdir(),
+        ) from error
     else:
       self._in_memory += tokens.nbytes
     self._blocks[number] = _Held(held, waiting)

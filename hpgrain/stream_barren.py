@@ -47,23 +47,23 @@ class BarrenCheck:
     if self._quiet is None:
       self._quiet = epochs
     since = self._streams.setdefault(stream, epochs)
+    if ((epochs - self._quiet) > 1).all():
+      if self._looking is None:
+        self._looking = self._quiet if self._all_held else epochs
+      if ((epochs - self._looking) > 1).all():
+        raise ValueError(
+          "No record of a whole epoch of every source makes an example: each"
+          " is empty, filtered or dropped. An endless order of them would"
+          " never give a row."
+        )
+      return not self._all_held
     if ((epochs - since) > self._patience).all():
       raise ValueError(
         f"Stream {stream} got no example in {self._patience} epochs of every"
-        " source: too few of their records give any for so many streams. Set"
-        " dataloader.num_streams lower, or give more data."
+        " source, and others did: too few records give any for so many"
+        " streams. Set dataloader.num_streams lower, or give more data."
       )
-    if not ((epochs - self._quiet) > 1).all():
-      return False
-    if self._looking is None:
-      self._looking = self._quiet if self._all_held else epochs
-    if ((epochs - self._looking) > 1).all():
-      raise ValueError(
-        "No record of a whole epoch of every source makes an example: each is"
-        " empty, filtered or dropped. An endless order of them would never"
-        " give a row."
-      )
-    return not self._all_held
+    return False
 
   def saw(self, streams: Collection[int], found: bool) -> None:
     """Notes which streams got an example, and whether any record gave one."""

@@ -12,7 +12,7 @@ says where. Sources are read from a place that no stream needs anything before.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpgrain.arguments import integer
+from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.stream_packer import Position
 
 _KEYS = ("num_streams", "streams", "sources", "sources_at")
@@ -78,7 +78,7 @@ def merge(
   for state in states:
     _check(state, num_streams)
   positions = {v: _latest(states, v) for v in streams}
-  oldest = min((p.at for p in positions.values()), default=0)
+  oldest = min((p.at for p in positions.values()), default=MAX_ROW)
   usable = [state for state in states if state["sources_at"] <= oldest]
   if not usable:
     raise ValueError(
@@ -107,7 +107,7 @@ def _check(state: Mapping[str, Any], num_streams: int) -> None:
 
 def _latest(states: Sequence[Mapping[str, Any]], stream: int) -> Position:
   found = [
-    state["streams"][str(stream)]
+    _decode(state["streams"][str(stream)], stream)
     for state in states
     if str(stream) in state["streams"]
   ]
@@ -116,7 +116,7 @@ def _latest(states: Sequence[Mapping[str, Any]], stream: int) -> Position:
       f"No part of this state has stream {stream}: a process's part is"
       " missing. Restore an earlier save."
     )
-  return _decode(max(found, key=lambda entry: entry[0]), stream)
+  return max(found, key=lambda position: position.rows)
 
 
 def _decode(entry: Any, stream: int) -> Position:
