@@ -53,13 +53,14 @@ def open_cached(
   found = [entry for entry in there if entry.commit == commit]
   if request.data_dir is not None or request.data_files is not None:
     raise ConnectionError(
-      f"{why}, and --data-dir and --data-files cannot be looked up"
+      f"{why}, and {request.word('data_dir')} and"
+      f" {request.word('data_files')} cannot be looked up"
       " in the cache without it. Run this where the hub can be reached."
     )
   if not found:
     raise ConnectionError(
       f"{why}, and the cache does not have the commit"
-      f" {commit} of {request.name}. {list_commits(there)}"
+      f" {commit} of {request.name}. {list_commits(request, there)}"
     )
   subset = _subset(request, commit, found)
   entry = next((entry for entry in found if entry.subset == subset), None)
@@ -118,14 +119,14 @@ def noted_commit(request: DatasetRequest, revision: str) -> str | None:
   return commit if _COMMIT.fullmatch(commit) else None
 
 
-def list_commits(there: list[CachedSubset]) -> str:
+def list_commits(request: DatasetRequest, there: list[CachedSubset]) -> str:
   """Says which commits the cache has, for the end of a message."""
   commits = list(dict.fromkeys(entry.commit for entry in there))
   if not commits:
     return "None of it is there. Run this once where the hub can be reached."
   return (
-    f"It has {', '.join(commits[:5])}: give one of those with --revision, or"
-    " run this where the hub can be reached."
+    f"It has {', '.join(commits[:5])}: give one of those with"
+    f" {request.word('revision')}, or run this where the hub can be reached."
   )
 
 

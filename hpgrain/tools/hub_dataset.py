@@ -58,8 +58,8 @@ def open_builder(
     # datasets takes the newest commit of its cache when the hub is lost.
     raise ConnectionError(
       f"The hub was lost while {request.name} was looked up, and datasets would"
-      f" take the commit {builder.hash} of its cache instead of {commit}. Run"
-      " the same command again."
+      f" take the commit {builder.hash} of its cache instead of {commit}."
+      f" {request.again.capitalize()}."
     )
   return builder
 
@@ -162,8 +162,8 @@ def local_files(builder: "DatasetBuilder") -> list[dict[str, Any]]:
     marks = list(_marks(files))
     if not marks:
       raise ValueError(
-        f"No file matches what --data-files or the dataset names for its split"
-        f" {str(split)!r}."
+        "No file matches what is asked for, or what the dataset names, for its"
+        f" split {str(split)!r}."
       )
     found.append({"split": str(split), "files": marks})
   return found
@@ -206,7 +206,7 @@ def _marks(files: Any) -> Iterator[dict[str, Any]]:
     ):
       raise ValueError(
         f"Whether {file} changes cannot be told. Download it and give the local"
-        " file; of a dataset on the hub, give its name with --dataset and the"
-        " file's path in it with --data-files."
+        " file; of a dataset on the hub, give its name as the dataset, and the"
+        " file's path in it as a data file."
       )
     yield {"path": file, "version": origin}

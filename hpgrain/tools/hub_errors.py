@@ -3,22 +3,25 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from hpgrain.nearest import did_you_mean
 from hpgrain.tools.hub_request import DatasetRequest
 
 
 def no_such(what: str, request: DatasetRequest, there: Sequence[str]) -> str:
   """Says that a subset or split is not there, and which are."""
   asked = request.subset if what == "subset" else request.split
-  flag = f"--dataset-{what}"
+  flag = request.word(what)
   listed = ", ".join(there)
   if asked is None:
     return (
       f"{request.name} has several {what}s: name one with {flag}. They are:"
       f" {listed}."
     )
+  named = f" ({flag})" if request.by_flags else ""
   return (
-    f"{request.name} has no {what} {asked!r} ({flag}). There"
+    f"{request.name} has no {what} {asked!r}{named}. There"
     f" {'is' if len(there) == 1 else 'are'}: {listed}."
+    f"{did_you_mean(str(asked), there)}"
   )
 
 
@@ -33,7 +36,7 @@ def cannot_load(
   )
 
   what = f"Hugging Face datasets cannot load {request.name}"
-  kept = "What was downloaded is kept; run the same command again."
+  kept = f"What was downloaded is kept; {request.again}."
   chain = list(_chain(error))
   for one in chain:
     if isinstance(one, GatedRepoError) or "is a gated dataset" in str(one):
@@ -56,22 +59,25 @@ def cannot_load(
     asked = "".join(
       f" {flag} {value!r}"
       for flag, value in (
-        ("--dataset-subset", request.subset),
-        ("--data-dir", request.data_dir),
-        ("--data-files", request.data_files and list(request.data_files)),
+        (request.word("subset"), request.subset),
+        (request.word("data_dir"), request.data_dir),
+        (
+          request.word("data_files"),
+          request.data_files and list(request.data_files),
+        ),
       )
       if value
     )
     return FileNotFoundError(
       f"{what}: there is no file in it for{asked or ' the split'}, or the hub"
-      " was lost. Check these, or run the same command again."
+      f" was lost. Check these, or {request.again}."
     )
   if isinstance(error, StopIteration):
     return ValueError(f"{what}: there is no row in its files.")
   if any("BatchSize must be greater than 0" in str(one) for one in chain):
     return ValueError(
       f"{what}: it has a Parquet file without rows, which datasets cannot read."
-      " Name the others with --data-files."
+      f" Name the others with {request.word('data_files')}."
     )
   if len(chain) > 1:
     return ValueError(

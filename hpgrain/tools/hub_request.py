@@ -7,17 +7,28 @@ from pathlib import Path
 # Readers of `datasets` whose rows can hold texts, by the names it gives them.
 READERS = ("arrow", "csv", "json", "parquet", "text")
 
+# How the command line calls what is asked for.
+_FLAGS = {
+  "name": "--dataset",
+  "keys": "--json-keys",
+  "subset": "--dataset-subset",
+  "split": "--dataset-split",
+  "revision": "--revision",
+  "data_dir": "--data-dir",
+  "data_files": "--data-files",
+}
+
 # What a folder has that `Dataset.save_to_disk` wrote.
 _SAVED = ("state.json", "dataset_dict.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetRequest:
-  """A split of a dataset, as the command line asks for it.
+  """A split of a dataset, as the command line or a program asks for it.
 
   Attributes:
     name: its name on the hub, a local folder, or one of `READERS`.
-    keys: the columns that hold texts.
+    keys: the columns that hold texts; none to take all, whatever they hold.
     subset: which of its subsets; None where it has one, or a default.
     split: which split; parts of it and sums, as `load_dataset` takes them.
     revision: branch, tag or commit on the hub; None for its default branch.
@@ -25,6 +36,8 @@ class DatasetRequest:
     data_dir: a folder in the dataset; None for all of it.
     data_files: files or patterns; None for those the dataset names.
     num_proc: processes that make the rows; None for this one.
+    by_flags: whether messages name the command's flags, or what a program
+      calls the same.
   """
 
   name: str
@@ -36,6 +49,16 @@ class DatasetRequest:
   data_dir: str | None = None
   data_files: tuple[str, ...] | None = None
   num_proc: int | None = None
+  by_flags: bool = True
+
+  def word(self, field: str) -> str:
+    """How whoever asks calls one of the attributes."""
+    return _FLAGS[field] if self.by_flags else field
+
+  @property
+  def again(self) -> str:
+    """What to do where asking another time may help."""
+    return "run the same command again" if self.by_flags else "start it again"
 
   @property
   def is_reader(self) -> bool:
@@ -70,29 +93,32 @@ def check_dataset_request(request: DatasetRequest) -> None:
     if request.data_files is None and request.data_dir is None:
       raise ValueError(
         f"{name!r} is a reader of files, so it needs some: give them with"
-        " --data-files."
+        f" {request.word('data_files')}."
       )
     if request.subset is not None:
       raise ValueError(
         f"{name!r} is a reader of files, which have no subsets. Leave out"
-        f" --dataset-subset, got {request.subset!r}."
+        f" {request.word('subset')}, got {request.subset!r}."
       )
   if request.is_local:
     if request.revision is not None:
       raise ValueError(
         f"{name!r} is not on the hub and has no revisions. Leave out"
-        f" --revision, got {request.revision!r}."
+        f" {request.word('revision')}, got {request.revision!r}."
       )
     if any((path / saved).is_file() for saved in _SAVED):
+      files = "offline_preparation" if request.by_flags else "data_path"
       raise ValueError(
         f"{name} was written by save_to_disk. Its .arrow files are read by"
-        " offline_preparation, one split at a time."
+        f" {files}, one split at a time."
       )
     return
   if path.is_file():
+    files = "to offline_preparation" if request.by_flags else "as data_path"
     raise ValueError(
-      f"{name} is a file. Give it to offline_preparation, or name its reader"
-      f" ({', '.join(READERS)}) here and the file with --data-files."
+      f"{name} is a file. Give it {files}, or name its reader"
+      f" ({', '.join(READERS)}) here and the file with"
+      f" {request.word('data_files')}."
     )
   if name.startswith(("/", ".", "~")):
     raise FileNotFoundError(

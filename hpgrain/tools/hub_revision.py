@@ -162,7 +162,7 @@ def _from_cache(
     return matches.pop()
   raise ConnectionError(
     f"{why}, and the cache does not tell what commit the revision {revision!r}"
-    f" of {request.name} is. {list_commits(cached_subsets(request))}"
+    f" of {request.name} is. {list_commits(request, cached_subsets(request))}"
   )
 
 

@@ -719,7 +719,7 @@ def test_a_reader_takes_local_files(command, tmp_path):
     done.err
   )
   done = command("csv", "--data-files", f"{tmp_path}/*.x", "--overwrite")
-  assert "ValueError: No file matches what --data-files" in done.err
+  assert "ValueError: No file matches what is asked for" in done.err
   done = command("csv", *flags, "--revision=main", "--overwrite")
   assert "'csv' is not on the hub and has no revisions." in done.err
 

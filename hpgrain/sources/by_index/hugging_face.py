@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpgrain.nearest import did_you_mean
 from hpgrain.sources.by_index import digests
+from hpgrain.sources.hub_builder import default_name, find_dataset
 from hpgrain.sources.records import Record, record_numbers
+from hpgrain.tools.hub_dataset import check_split
+from hpgrain.tools.hub_errors import cannot_load
+from hpgrain.tools.hub_request import DatasetRequest
 
 if TYPE_CHECKING:
   import datasets
@@ -112,51 +115,45 @@ def open_hugging_face(
     name: of the source; None takes the dataset's, and the subset's.
 
   Raises:
-    ValueError: there is no such split, or the package is missing.
-    Exception: as `load_dataset` raises it, where it cannot be loaded.
+    ConnectionError: the hub does not answer, and the cache has it not.
+    FileNotFoundError: a name that is a path, of nothing.
+    OSError: a download failed, or the disk is full.
+    PermissionError: the hub does not let this login read the dataset.
+    ValueError: there is no such dataset, revision, subset or split, its files
+      cannot be read, or the package `datasets` is missing.
   """
-  try:
-    import datasets
-  except ImportError:
-    raise ValueError(
-      f"{dataset_name} is loaded with the package datasets, which is not"
-      " installed. Install it (pip install datasets)."
-    ) from None
-  builder = datasets.load_dataset_builder(
+  found = find_dataset(
     dataset_name,
-    subset,
+    subset=subset,
+    split=split,
     revision=revision,
     cache_dir=cache_dir,
     data_files=data_files,
   )
-  _check_split(builder, dataset_name, split)
-  builder.download_and_prepare()
-  _check_split(builder, dataset_name, split)
-  if name is None:
-    name = f"{dataset_name}/{subset}" if subset else dataset_name
-  return HuggingFaceRecords(builder.as_dataset(split=split), name=name)
+  request, builder = found.request, found.builder()
+  if found.offline is None:
+    # Before anything large is loaded.
+    splits = builder.info.splits or builder.config.data_files or {}
+    check_split(request, list(splits))
+    try:
+      builder.download_and_prepare()
+    except Exception as error:
+      raise cannot_load(request, error) from error
+  check_split(request, list(builder.info.splits or {}))
+  return HuggingFaceRecords(
+    _split_rows(builder, request), name=name or default_name(request)
+  )
 
 
-def _check_split(
-  builder: "datasets.DatasetBuilder", dataset_name: str, split: str
-) -> None:
-  """Refuses a split that is not there, before anything large is loaded."""
-  import datasets
-
-  splits = builder.info.splits or builder.config.data_files or {}
-  names = [str(known) for known in splits]
+def _split_rows(
+  builder: "datasets.DatasetBuilder", request: DatasetRequest
+) -> "datasets.Dataset":
+  """The rows of a split, of which there may be none."""
   try:
-    parts = datasets.ReadInstruction.from_spec(split).to_spec()
-  except (AssertionError, ValueError):
-    raise ValueError(
-      f"The split {split!r} of {dataset_name} cannot be read. Give a name such"
-      " as 'train', a part as in 'train[:10%]' or 'train[100:200]', or a sum of"
-      " such with '+'."
-    ) from None
-  for part in parts.split("+"):
-    known = part.split("[")[0].split("(")[0]
-    if names and known not in (*names, "all"):
-      raise ValueError(
-        f"{dataset_name} has no split {known!r}; it has"
-        f" {', '.join(map(repr, names))}.{did_you_mean(known, names)}"
-      )
+    return builder.as_dataset(split=request.split)
+  except Exception as error:
+    if "corresponds to no data" not in str(error):
+      raise cannot_load(request, error) from error
+  # A part of a few rows may round to none of them.
+  whole = request.split.split("[")[0].split("(")[0]
+  return builder.as_dataset(split=whole).select([])

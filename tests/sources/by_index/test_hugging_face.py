@@ -93,7 +93,8 @@ def test_splits_of_a_folder(files, tmp_path):
   assert opened("train[:20%]").read([1]) == _ROWS[1:2]
   assert len(opened("train+test")) == 13
   with pytest.raises(
-    ValueError, match=r"no split 'tran'; it has .* Did you mean 'train'\?"
+    ValueError,
+    match=r"no split 'tran'. There are: train, test. Did you mean 'train'\?",
   ):
     opened("tran")
   with pytest.raises(ValueError, match=r"split 'train\[' of .* cannot be read"):
