@@ -8,6 +8,7 @@ The ids come last, so where they are all are.
 """
 
 import contextlib
+import errno
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,11 @@ class KeptTokens:
         raise Finished
       for number, chunk in enumerate(scan.chunks()):
         lengths = _sequences(chunk, one_to_one=one_to_one)
+        if sum(count for count, _ in chunk.blocks) != lengths.sum():
+          # It could not be read, and was made anew where nothing is kept.
+          raise OSError(
+            errno.EIO, "A chunk's tokens were lost", str(scan.path(number))
+          )
         for column, writer in writers.items():
           writer.add_documents(
             chunk_file.column_blocks(scan.path(number), chunk, column),

@@ -7,16 +7,43 @@ prints a line of JSON at the end.
 
 import json
 import os
+import resource
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from index_cache_worker import (
+  Intruder,
+  Warnings,
+  _die_after,
+  _die_before,
+  names,
+)
 
 from hpgrain.examples import Examples
 from hpgrain.index_cache import IndexCache
 from hpgrain.measured import MeasuredRecords
 from hpgrain.transforms.counters import Counters
+
+# Of the small source, and where it is measured a hundred times.
+CHUNKS, FEW = 12, 2
+
+
+def no_fsync(fd):
+  """Nothing: whoever is killed has no need of the disk."""
+
+
+def start(command, *arguments, before=()):
+  """Starts a process with one of the commands below."""
+  return subprocess.Popen(
+    [*before, sys.executable, __file__, command, *map(str, arguments)],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
 
 
 class Numbers:
@@ -102,10 +129,8 @@ def peak_bytes():
 
 
 def peak(folder, num_records):
-  """Measures many records; how much memory grew, of how many bytes of table.
-
-  Also with examples that are several a record, and in memory.
-  """
+  """Measures many records; tells how much memory grew."""
+  os.fsync = no_fsync
   several = len(sys.argv) > 4 and sys.argv[4] == "several"
   counts = (1, 0, 3, 1) if several else (1, 1, 0, 1)
   cache = None if folder == "-" else IndexCache(folder)
@@ -129,28 +154,127 @@ def peak(folder, num_records):
   }
 
 
+def small(folder, *, log=None, seconds=0, keep=False, chunks=CHUNKS):
+  """A source of some chunks, which is to be measured."""
+  transform = Spread((1, 0, 3), (3, 1, 2), weighted=True, log=log)
+  transform.seconds = seconds
+  return MeasuredRecords(
+    Numbers(8 * chunks - 3),
+    transform,
+    cache=IndexCache(folder),
+    keep_tokens=keep,
+    chunk_records=8,
+  )
+
+
+def told(measured):
+  """All that is known of a source."""
+  records = np.arange(measured.num_records)
+  first, count = measured.examples(records)
+  return {
+    "first": first.tolist(),
+    "count": count.tolist(),
+    "lengths": measured.lengths(np.arange(count.sum())).tolist(),
+    "counters": measured.counters,
+  }
+
+
 def slow(folder, number):
-  """Measures 64 chunks slowly; logs each as it is begun."""
+  """Measures slowly, when told to; logs each chunk as it is begun."""
   fd = os.open(
     Path(folder) / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
   )
-
-  def log(records):
-    os.write(fd, f"{number} {records[0]}\n".encode())
-
-  transform = Spread((1, 0, 3), (3, 1, 2), weighted=True, log=log)
-  transform.seconds = 0.005
-  measured = MeasuredRecords(
-    Numbers(64 * 8 - 3),
-    transform,
-    cache=IndexCache(Path(folder) / "cache"),
-    keep_tokens=True,
-    chunk_records=8,
+  measured = small(
+    Path(folder) / "cache",
+    log=lambda records: os.write(fd, f"{number} {records[0]}\n".encode()),
+    seconds=0.004,
+    keep=True,
   )
   print("ready", flush=True)
   sys.stdin.readline()
   measured.measure()
-  return measured.counters
+  # Kept tokens are there, whoever wrote them, or will be.
+  return told(measured)
+
+
+def hindered(folder, keep):
+  """Measures where the folder may fail; tells what was said."""
+  with Warnings() as texts:
+    measured = small(folder, keep=keep == "keep")
+    answer = told(measured)
+    read = measured.read([5, 0])
+  return {
+    "told": answer,
+    "read": read.input_ids.tolist(),
+    "calls": len(measured.transform.seen),
+    "warnings": texts,
+    "left": names(folder),
+  }
+
+
+def read_only(folder, keep):
+  """The same without the right to write."""
+  if not os.geteuid():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+  return hindered(folder, keep)
+
+
+def limited(folder, keep):
+  """The same where no file may be larger than a chunk's, the tables' are."""
+  resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
+  return hindered(folder, keep)
+
+
+def killed_everywhere(folder, keep):
+  """Kills a process before and after its calls of the system.
+
+  Before and after each; where tokens are kept, which takes many, each third.
+
+  Each in a folder of its own, where another one then goes on.
+  """
+  os.fsync = no_fsync
+  answers = []
+  for die in (_die_before, _die_after):
+    for n in range(1, 1000, 3 if keep == "keep" else 1):
+      place = Path(folder) / f"{die.__name__}-{n}"
+      if not _killed_at(n, die, place, keep == "keep"):
+        break
+      done = [
+        name for name in names(place) if name.startswith("measured_chunk")
+      ]
+      last = "kept_ids" if keep == "keep" else "measured_lengths"
+      whole = any(
+        name.startswith(last) and name.endswith((".idx", ".hpgrain"))
+        for name in names(place)
+      )
+      with Warnings() as texts:
+        measured = small(place, keep=keep == "keep", chunks=FEW)
+        answer = told(measured)
+        calls = len(measured.transform.seen)
+        read = measured.read([5, 0])
+      answers.append(
+        {
+          "told": answer,
+          "read": read.input_ids.tolist(),
+          "done": sum(not name.endswith(".partial") for name in done),
+          "all": whole,
+          "calls": calls,
+          "then": names(place),
+          "warnings": texts,
+        }
+      )
+  return answers
+
+
+def _killed_at(n, die, place, keep):
+  pid = os.fork()
+  if not pid:
+    with Intruder(n, die), Warnings():
+      small(place, keep=keep, chunks=FEW).measure()
+    os._exit(0)
+  return os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
 if __name__ == "__main__":
