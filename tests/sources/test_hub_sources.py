@@ -51,6 +51,11 @@ def said(call, *arguments, **options):
   except Exception as error:
     return f"{type(error).__name__}: {error}"
 """
+OFFLINE = """
+import huggingface_hub.constants
+huggingface_hub.constants.HF_HUB_OFFLINE = True
+datasets.config.HF_HUB_OFFLINE = datasets.config.HF_DATASETS_OFFLINE = True
+"""
 
 
 def lines(texts):
@@ -90,22 +95,9 @@ def online(hub, tmp_path_factory):
     yield made
 
 
-@pytest.fixture(scope="module")
-def offline(online, hub, tmp_path_factory):
-  """As `online`, with all of v1 and the default branch in another home."""
-  home = str(tmp_path_factory.mktemp("seen"))
-  seen = "by_index(subset='en'); by_index(subset='en', revision='v1')"
-  environment = {"HF_ENDPOINT": hub.url, "HF_HOME": home}
-  with Forked(IMPORTS, **environment, HF_HUB_OFFLINE="0") as made:
-    done = made.run(HELPERS + seen)
-    assert done.status == 0, done.err
-  with Forked(IMPORTS, **environment, HF_HUB_OFFLINE="1") as made:
-    yield made
-
-
-def answer(forked, code):
+def answer(forked, code, *, before=""):
   """What an expression gives in a run of its own."""
-  done = forked.run(f"{HELPERS}print(json.dumps({code}))")
+  done = forked.run(f"{HELPERS}{before}print(json.dumps({code}))")
   assert done.status == 0, done.err
   return json.loads(done.out.splitlines()[-1])
 
@@ -138,11 +130,11 @@ def test_subsets_splits_and_parts_by_index(online):
 
 def test_a_revision_is_a_commit(online, hub):
   first, second = hub.find("org/two", "v1"), hub.find("org/two", "main")
-  for call in ("by_index", "in_turn"):
-    revisions = (None, "main", "v1", first, second)
-    code = f"[{call}(subset='en', revision=r) for r in {revisions}]"
-    new, old = "abcdefGHIJ", "abcdefghij"
-    assert answer(online, code) == [new, new, old, old, new]
+  new, old = "abcdefGHIJ", "abcdefghij"
+  code = "by_index(subset='en', revision=r) for r in"
+  assert answer(online, f"[{code} {('main', first)}]") == [new, old]
+  code = "in_turn(subset='en', revision=r) for r in"
+  assert answer(online, f"[{code} {('v1', second)}]") == [old, new]
 
 
 def test_a_stream_from_any_shard_downloads_no_other(online, hub):
@@ -171,61 +163,61 @@ def test_what_a_stream_is_told_by(online, hub):
   assert hub.downloads() == []
 
 
-def test_names_of_sources(online):
-  assert answer(
+def test_what_is_not_there_is_named(online, hub):
+  said = answer(
     online,
-    "[open_hugging_face('org/two', subset='fr').name,"
-    " open_hugging_face_in_turn('org/two', subset='fr').name,"
-    " open_hugging_face('org/two', subset='fr', name='x').name]",
-  ) == ["org/two/fr", "org/two/fr", "x"]
-
-
-@pytest.mark.parametrize("call", ["by_index", "in_turn"])
-@pytest.mark.parametrize(
-  "options, message",
-  [
-    (
-      "",
-      "ValueError: org/two has several subsets: name one with subset. They"
-      " are: en, fr.",
-    ),
-    (
-      "subset='em'",
-      "ValueError: org/two has no subset 'em'. There are: en, fr. Did you mean"
-      " 'en'?",
-    ),
-    (
-      "subset='en', split='trian'",
-      "ValueError: org/two has no split 'trian'. There are: train, test. Did"
-      " you mean 'train'?",
-    ),
-    (
-      "subset='en', revision='v2'",
-      "ValueError: org/two has no revision 'v2' on ",
-    ),
-  ],
-)
-def test_what_is_not_there_is_named(online, hub, call, options, message):
-  found = answer(online, f"said({call}, {options})")
-  assert found.startswith(message)
+    """[
+      said(call, **options)
+      for call in (by_index, in_turn)
+      for options in (
+        {},
+        {"subset": "em"},
+        {"subset": "en", "split": "trian"},
+        {"subset": "en", "revision": "v2"},
+      )
+    ]""",
+  )
+  assert said[:4] == said[4:]
+  assert said[:3] == [
+    "ValueError: org/two has several subsets: name one with subset. They are:"
+    " en, fr.",
+    "ValueError: org/two has no subset 'em'. There are: en, fr.",
+    "ValueError: org/two has no split 'trian'. There are: train, test. Did you"
+    " mean 'train'?",
+  ]
+  assert said[3] == (
+    f"ValueError: org/two has no revision 'v2' on {hub.url}. It has: main, v1."
+    " Or give a commit."
+  )
   assert hub.downloads() == []
 
 
-def test_without_the_hub_what_was_seen_is_there(offline, hub):
-  assert answer(
-    offline,
-    "[by_index(subset='en'), by_index(subset='en', revision='v1')]",
-  ) == ["abcdefGHIJ", "abcdefghij"]
-  assert answer(offline, "said(by_index, subset='fr')").startswith(
-    "ConnectionError: The hub is not asked (HF_HUB_OFFLINE or"
-    " HF_DATASETS_OFFLINE is set), and the subset 'fr' of org/two is not in"
-    " the cache."
+def test_without_the_hub_what_was_seen_is_there(online, hub, tmp_path):
+  cache = f"cache_dir={str(tmp_path)!r}"
+  seen = (
+    f"[by_index(subset='en', {cache}),"
+    f" by_index(subset='en', revision='v1', {cache})]"
   )
-  assert answer(offline, "said(in_turn, subset='en')") == (
+  assert answer(online, seen) == ["abcdefGHIJ", "abcdefghij"]
+  hub.forget()
+  found, not_there, stream = answer(
+    online,
+    f"[{seen}, said(by_index, subset='fr', {cache}),"
+    " said(in_turn, subset='en')]",
+    before=OFFLINE,
+  )
+  assert found == ["abcdefGHIJ", "abcdefghij"]
+  off = (
     "ConnectionError: The hub is not asked (HF_HUB_OFFLINE or"
-    " HF_DATASETS_OFFLINE is set), and org/two is to be streamed from it. Load"
-    ' it whole where the hub can be reached (dataset_type="mapping"); after'
-    " that it is in the cache."
+    " HF_DATASETS_OFFLINE is set)"
+  )
+  assert not_there == (
+    f"{off}, and the subset 'fr' of org/two is not in the cache. Run this once"
+    " where the hub can be reached."
+  )
+  assert stream == (
+    f"{off}, and org/two is to be streamed from it. Load it whole where the hub"
+    ' can be reached (dataset_type="mapping"); after that it is in the cache.'
   )
   assert hub.requests == []
 
