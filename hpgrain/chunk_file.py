@@ -1,6 +1,6 @@
 r"""What a chunk of records came to, in a file that lies there until all have.
 
-  tokens, block after block | counts | lengths | JSON | sizes, checksum, end
+  tokens, block after block | counts | lengths | JSON | sizes, checksum, magic
 
 Blocks are written as they are made, so that none need be held; what they are
 stands after them. A file is read from its end.
@@ -24,8 +24,8 @@ from hpgrain.records import IGNORE_INDEX, INPUT_IDS, LABELS
 WEIGHTS = "weights"
 # As they lie in a block.
 COLUMNS = (INPUT_IDS, LABELS, WEIGHTS)
-# Bytes of the JSON, crc32 of all that lies between the blocks and this, end.
-_END = struct.Struct("<QI8s")
+# Bytes between the blocks and this, of which those of the JSON; crc32, magic.
+_END = struct.Struct("<QQI8s")
 _MAGIC = b"HPCHUNK\0"
 
 
@@ -87,7 +87,7 @@ def write_index(fd: int, chunk: Chunk) -> None:
     }
   ).encode("ascii")
   index = counts.tobytes() + _little(chunk.lengths, "<i4").tobytes() + text
-  end = _END.pack(len(text), zlib.crc32(index), _MAGIC)
+  end = _END.pack(len(index), len(text), zlib.crc32(index), _MAGIC)
   write_all(fd, index + end)
 
 
@@ -104,7 +104,7 @@ def read(path: Path) -> Chunk | None:
     return None
   try:
     return _read(fd)
-  except (struct.error, KeyError, TypeError) as error:
+  except struct.error as error:
     raise ValueError("it does not end as it should") from error
   finally:
     os.close(fd)
@@ -147,23 +147,22 @@ def column_blocks(
 
 def _read(fd: int) -> Chunk:
   size = os.fstat(fd).st_size
-  text_bytes, checksum, magic = _END.unpack(
-    os.pread(fd, _END.size, max(size - _END.size, 0))
+  begin = size - _END.size
+  index_bytes, text_bytes, checksum, magic = _END.unpack(
+    os.pread(fd, _END.size, max(begin, 0))
   )
-  if magic != _MAGIC or text_bytes > size:
+  if magic != _MAGIC or index_bytes > begin:
     raise ValueError("it does not end as it should")
-  end = size - _END.size
-  told = json.loads(os.pread(fd, text_bytes, end - text_bytes))
+  index = os.pread(fd, index_bytes, begin - index_bytes)
+  if zlib.crc32(index) != checksum:
+    raise ValueError("its checksum is another one")
+  told = json.loads(index[index_bytes - text_bytes :])
   dtype, num_records = told["counts"]
   counts_bytes = np.dtype(dtype).itemsize * num_records
-  blocks_bytes = sum(4 * (2 + weighted) * n for n, weighted in told["blocks"])
-  index = os.pread(fd, end - blocks_bytes, blocks_bytes)
-  lengths_end = counts_bytes + 4 * told["num_examples"]
-  if zlib.crc32(index) != checksum or lengths_end + text_bytes != len(index):
-    raise ValueError("its checksum is another one")
+  lengths_bytes = 4 * told["num_examples"]
   return Chunk(
     counts=np.frombuffer(index[:counts_bytes], dtype),
-    lengths=np.frombuffer(index[counts_bytes:lengths_end], "<i4"),
+    lengths=np.frombuffer(index[counts_bytes:][:lengths_bytes], "<i4"),
     weighted=told["weighted"],
     counters=told["counters"],
     blocks=tuple((n, weighted) for n, weighted in told["blocks"]),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpgrain.examples import cut_documents
+from hpgrain.examples import Examples, cut_documents, take_examples
 from hpgrain.records import IGNORE_INDEX
 
 
@@ -153,3 +153,21 @@ def test_documents_are_cut_as_defined(documents, size, shifted, end_id, data):
     trained = [[*flags, True] for flags in trained]
     documents = [[*ids, end_id] if ids else [] for ids in documents]
   assert listed(examples) == twin(documents, size, shifted, trained)
+
+
+def test_examples_are_taken_by_number():
+  made = Examples(
+    np.array([0, 2, 3]),
+    np.array([0, 2, 2, 5]),
+    np.array([1, 2, 3, 4, 5], np.int32),
+    np.array([2, 3, 4, 5, 6], np.int32),
+    np.array([0, 1, 2, 3, 4], np.float32),
+  )
+  taken = take_examples(made, np.array([2, -1, 0, 1, 2]))
+  assert taken.record_splits.tolist() == [0, 1, 2, 3, 4, 5]
+  assert taken.example_splits.tolist() == [0, 3, 3, 5, 5, 8]
+  assert taken.input_ids.tolist() == [3, 4, 5, 1, 2, 3, 4, 5]
+  assert taken.labels.tolist() == [4, 5, 6, 2, 3, 4, 5, 6]
+  assert taken.weights.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+  none = take_examples(made, np.zeros(0, np.int64))
+  assert (len(none), none.num_records) == (0, 0)

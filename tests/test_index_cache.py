@@ -267,3 +267,34 @@ def test_threads_that_ask_for_different_entries_do_not_wait(folder):
 
   run_threads(ask("a"), ask("b"))
   assert sorted(event.kind for event in cache.events) == ["a", "b"]
+
+
+def test_what_is_kept_is_found_and_nothing_is_built(folder):
+  arrays = {"a": (ARRAY.dtype, ARRAY.shape)}
+  cache = IndexCache(folder)
+  assert cache.find("documents", key=worker.KEY, arrays=arrays) is None
+  assert not folder.exists()
+  get(folder)
+  found = cache.find("documents", key=worker.KEY, arrays=arrays)
+  assert found["a"].tolist() == ARRAY.tolist()
+  assert not found["a"].flags.writeable
+  assert cache.find("documents", key={}, arrays=arrays) is None
+  assert cache.events == []
+  nowhere = IndexCache(None)
+  assert nowhere.find("documents", key=worker.KEY, arrays=arrays) is None
+
+
+def test_what_may_not_be_looked_at_is_not_found(folder, caplog):
+  folder.parent.joinpath("file").touch()
+  cache = IndexCache(folder.parent / "file" / "cache")
+  with worker.Intruder(1, _denied):
+    found = cache.find(
+      "documents", key=worker.KEY, arrays={"a": (ARRAY.dtype, ARRAY.shape)}
+    )
+  assert found is None
+  (said,) = warned(caplog)
+  assert f"{cache.folder} cannot be used (Permission denied)" in said
+
+
+def _denied(name, real, *args, **kwargs):
+  raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
