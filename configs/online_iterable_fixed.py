@@ -1,4 +1,4 @@
-r"""Questions and answers, read in turn, four of them a row.
+r"""Questions and answers, read in turn, two of them a row.
 
 Command to run:
 
@@ -12,7 +12,7 @@ from hpgrain.config import base_config, parse_arg
 
 
 def get_config(arg: str | None = None) -> mlc.ConfigDict:
-  """Config for text read in turn, four examples a row."""
+  """Config for text read in turn, two examples a row."""
   arg = parse_arg(arg, runlocal=False)
   config = base_config()
 
@@ -29,12 +29,12 @@ def get_config(arg: str | None = None) -> mlc.ConfigDict:
   config.data_transform.template = "{question}\n{answer}"
   config.data_transform.max_seq_len = 256
 
-  # Four examples of at most 256 positions: 8 rows of 1,024.
+  # Two examples of at most 256 positions: 8 rows of 512.
   config.dataloader.type = "fixed"
   config.dataloader.num_streams = 8
-  config.training.micro_batch_size = 4
+  config.training.micro_batch_size = 2
 
-  config.training.global_batch_size = 32
+  config.training.global_batch_size = 16
   config.training.train_iters = 3 if arg.runlocal else 30
   config.training.eval_iters = 2
   return config
