@@ -99,27 +99,30 @@ class Times:
     peer: str,
     at_most: float | None = None,
     at_least: float | None = None,
+    said: Callable[[float], str] | None = None,
   ) -> Row:
     """Compares two names: `at_most` times the peer, or faster `at_least`.
 
     The ratio is our time by the peer's; where we are to be faster, or are
-    with no goal set, it says how many times faster.
+    with no goal set, it says how many times faster. `said` writes a time;
+    default `duration`.
     """
+    said = said or duration
     ratio = self.ratio(ours, peer)
     faster = self.ratio(peer, ours)
-    said, goal, met = f"{ratio:.2f}x", "", None
+    compared, goal, met = f"{ratio:.2f}x", "", None
     if at_most is not None:
       goal, met = f"<= {at_most:g}x", ratio <= at_most
     elif at_least is not None:
       goal, met = f">= {at_least:g}x faster", faster >= at_least
     if at_most is None and (at_least is not None or faster > 1):
-      said = f"{faster:.1f}x faster"
+      compared = f"{faster:.1f}x faster"
     return Row(
       row,
       work,
-      duration(self[ours]),
-      f"{peer}: {duration(self[peer])}",
-      said,
+      said(self[ours]),
+      f"{peer}: {said(self[peer])}",
+      compared,
       goal,
       met,
     )
@@ -138,6 +141,11 @@ def duration(seconds: float) -> str:
   return microseconds(seconds)
 
 
+def token_rate(seconds: float) -> str:
+  """Writes the time of a token as a rate, as 3.21 Mtok/s."""
+  return f"{1e-6 / seconds:.3g} Mtok/s"
+
+
 def bytes_each(num_bytes: float, items: int) -> str:
   """Writes how many bytes an item takes, as 4.2 B/doc."""
   return f"{num_bytes / items:.1f} B/doc"
@@ -149,6 +157,7 @@ def in_turn(
   repeats: int,
   times: int,
   items: int = 1,
+  clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
   """Times calls against each other.
 
@@ -157,6 +166,8 @@ def in_turn(
     repeats: turns; each runs everything once.
     times: calls in a row within a turn.
     items: what a call counts for; figures are an item's.
+    clock: `time.process_time` counts what processors did for this process, in
+      all its threads: what one core would take, whoever else wants it.
   """
   names = list(calls)
   seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -164,12 +175,12 @@ def in_turn(
     for shift in range(len(names)):
       name = names[(turn + shift) % len(names)]
       call = calls[name]
-      began = time.perf_counter()
+      began = clock()
       for i in range(times):
         call(i)
       # The first turn only warms up.
       if turn >= 0:
-        elapsed = time.perf_counter() - began
+        elapsed = clock() - began
         seconds[name].append(elapsed / (times * items))
   return Times(seconds)
 
