@@ -26,6 +26,8 @@ from hpgrain.online_paths import OnlineSource, name_sources
 from hpgrain.online_records import IterableDataset, MappingDataset
 from hpgrain.sources.by_index.formats import open_records
 from hpgrain.sources.by_index.hugging_face import open_hugging_face
+from hpgrain.sources.in_turn.formats import open_in_turn
+from hpgrain.sources.in_turn.hugging_face import open_hugging_face_in_turn
 from hpgrain.sources.in_turn.source import InTurn
 from hpgrain.sources.records import Records, split_records
 from hpgrain.splits import SPLIT_NAMES, parse_split
@@ -211,14 +213,10 @@ def _hub_records(options: OnlineOptions, split: str) -> Records:
 
 
 def _stream(source: OnlineSource, options: OnlineOptions) -> InTurn:
-  from hpgrain.sources.in_turn.formats import open_in_turn
-
   return open_in_turn(source.data_path, format=options.format, name=source.name)
 
 
 def _hub_stream(options: OnlineOptions, split: str) -> InTurn:
-  from hpgrain.sources.in_turn.hugging_face import open_hugging_face_in_turn
-
   return open_hugging_face_in_turn(
     str(options.hf_dataset_name),
     subset=options.hf_config_name,

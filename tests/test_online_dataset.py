@@ -11,6 +11,7 @@ from hpgrain import build_online_text_dataset, log, online_dataset
 from hpgrain.config_schema import KEYS
 from hpgrain.online_options import OnlineOptions, schema_keys
 from hpgrain.sources.by_index.in_memory import InMemoryRecords
+from hpgrain.sources.in_turn.numbered import NumberedInTurn
 
 
 def _write(path, *texts):
@@ -197,14 +198,20 @@ def _hub_spy(monkeypatch, calls):
     texts = [f"{arguments['split']}{i}" for i in range(4)]
     return InMemoryRecords(texts, name=name, column="text")
 
+  def in_turn(name, **arguments):
+    return NumberedInTurn(opened(name, **arguments))
+
   monkeypatch.setattr(online_dataset, "open_hugging_face", opened)
+  monkeypatch.setattr(online_dataset, "open_hugging_face_in_turn", in_turn)
 
 
-def test_a_hub_dataset_is_read_by_its_names(monkeypatch):
+@pytest.mark.parametrize("dataset_type", ["mapping", "iterable"])
+def test_a_hub_dataset_is_read_by_its_names(monkeypatch, dataset_type):
   calls = []
   _hub_spy(monkeypatch, calls)
   train, valid, test = build_online_text_dataset(
     hf_dataset_name="Salesforce/wikitext",
+    dataset_type=dataset_type,
     hf_config_name="wikitext-2-raw-v1",
     revision="v1",
     cache_dir="./dataset_cache",
@@ -219,8 +226,8 @@ def test_a_hub_dataset_is_read_by_its_names(monkeypatch):
     ("Salesforce/wikitext", {**common, "split": "train"}),
     ("Salesforce/wikitext", {**common, "split": "validation[:10%]"}),
   ]
-  assert _texts(train) == ["train0", "train1", "train2", "train3"]
-  assert valid[0] == {"text": "validation[:10%]0"}
+  assert sorted(_texts(train)) == ["train0", "train1", "train2", "train3"]
+  assert _texts(valid) == [f"validation[:10%]{i}" for i in range(4)]
   assert test is None
 
 
@@ -252,7 +259,10 @@ def test_the_hub_name_wins_and_it_is_said_once(monkeypatch, ten, caplog):
   ]
 
 
-def test_a_local_dataset_goes_by_the_librarys_own_reading(tmp_path):
+@pytest.mark.parametrize("dataset_type", ["mapping", "iterable"])
+def test_a_local_dataset_goes_by_the_librarys_own_reading(
+  tmp_path, dataset_type
+):
   pytest.importorskip("datasets")
   folder = tmp_path / "mine"
   _write(folder / "train.jsonl", "a", "b", "c")
@@ -261,6 +271,8 @@ def test_a_local_dataset_goes_by_the_librarys_own_reading(tmp_path):
     hf_dataset_name=str(folder),
     hf_valid_split="test",
     cache_dir=str(tmp_path / "cache"),
+    dataset_type=dataset_type,
+    shuffle=False,
   )
   assert _texts(train) == ["a", "b", "c"]
   assert _texts(valid) == ["d"]
