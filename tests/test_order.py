@@ -10,6 +10,9 @@ from hpgrain import GPTSamples, MockSamples, index
 from hpgrain.buckets import Buckets
 from hpgrain.order import bucket_key, permutation_key, permute
 from hpgrain.rearranged import rearranged_rows
+from hpgrain.sources.by_index.in_memory import InMemoryRecords
+from hpgrain.sources.in_turn.numbered import NumberedInTurn
+from hpgrain.sources.in_turn.window_shuffle import Epochs
 from hpgrain.splits import split_bounds
 
 _DOC = (Path(__file__).parents[1] / "docs/orders.md").read_text("utf-8")
@@ -94,6 +97,15 @@ def test_buckets_are_the_documents():
   expected = _vectors("buckets")
   epoch, place = Buckets(11, 3, seed=0, name="a").map(range(len(expected)))
   assert np.stack([epoch, place], 1).tolist() == expected
+
+
+def test_windows_of_what_is_read_in_turn_are_the_documents():
+  expected = _vectors("windows")
+  rows = [{"n": i} for i in range(10)]
+  source = NumberedInTurn(InMemoryRecords(rows, name="it"))
+  epochs = Epochs(source, seed=0, shuffle_buffer_size=4, epochs=2)
+  found = [[row["n"] for row in epochs.read(10)] for _ in expected]
+  assert found == expected
 
 
 def test_the_cyclic_sampler_is_the_documents():
