@@ -196,6 +196,11 @@ class StreamReader:
     """Sums since it was opened or restored; see `StreamCounters.as_dict`."""
     return self._counters.as_dict()
 
+  @property
+  def spilled_bytes(self) -> int:
+    """Bytes that were written to spill files since then."""
+    return self._held.spilled_bytes
+
   def close(self) -> None:
     """Lets go of files; may be called twice."""
     self._held.close()
