@@ -10,12 +10,12 @@ one in eight of them decodes one in eight.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from hpgrain.order import grouped
 from hpgrain.sources.records import Record
 
 # Where record i of a block lies, as messages name it.
@@ -119,18 +119,20 @@ def joined(blocks: Sequence[Block]) -> Block:
     return blocks[0]
   first = np.cumsum([0, *map(len, blocks)])
 
-  def block_number(i: int) -> int:
-    # Blocks without records are stepped over.
-    return int(np.searchsorted(first, i, side="right")) - 1
-
   def take(numbers: Sequence[int]) -> list[Record]:
-    found: list[Record] = []
-    for number, run in itertools.groupby(numbers, block_number):
-      found += blocks[number].take([i - int(first[number]) for i in run])
-    return found
+    chosen = np.asarray(numbers, np.int64)
+    records: list[Record] = [{}] * len(chosen)
+    # Each block once, though a shuffle asks for them all over. Blocks without
+    # records are stepped over.
+    of_block = np.searchsorted(first, chosen, side="right") - 1
+    for number, places in grouped(of_block):
+      found = blocks[number].take((chosen[places] - first[number]).tolist())
+      for place, record in zip(places.tolist(), found):
+        records[place] = record
+    return records
 
   def place(i: int) -> str:
-    number = block_number(i)
+    number = int(np.searchsorted(first, i, side="right")) - 1
     return blocks[number].place(i - int(first[number]))
 
   return Block(int(first[-1]), take, place)

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 20
+# What is given at once: more would be in memory twice while it is copied.
+_MOST = 1 << 24
 _ARRAY = "json_array"
 
 
@@ -84,7 +86,9 @@ class TextPieces:
       raise
 
   def read(self, n: int) -> tuple[bytes, np.ndarray]:
-    """The next records: m of them, fewer than n only at the end.
+    """The next records: m <= n of them, and none only at the end.
+
+    Of a large n so many come that they fill some megabytes.
 
     Returns:
       Their bytes, one's after another's, and int64[m + 1]: where each begins
@@ -95,6 +99,8 @@ class TextPieces:
       ValueError: the file is broken, or was written again.
     """
     while len(self._starts) <= n and not self._ended:
+      if len(self._starts) > 1 and len(self._held) >= _MOST:
+        break
       self._read_block()
     if self._is_array and self._records.closed and len(self._starts) <= n + 1:
       # With the last element comes what follows the array, and is refused.

@@ -83,6 +83,19 @@ def test_files_are_loaded_and_cached(files, tmp_path):
   assert made == {path: path.stat().st_mtime_ns for path in made}
 
 
+def test_files_that_changed_are_read_anew(files, tmp_path):
+  def texts():
+    cache = str(tmp_path / "cache")
+    records = open_hugging_face(str(files), cache_dir=cache, split="test")
+    assert records.name == "data"
+    return [row["text"] for row in records.read([0, 1, 2])]
+
+  assert texts() == ["text 0", "text 1", "text 2"]
+  path = files / "test.jsonl"
+  path.write_text(path.read_text().replace("text 1", "TEXT 1"))
+  assert texts() == ["text 0", "TEXT 1", "text 2"]
+
+
 def test_splits_of_a_folder(files, tmp_path):
   def opened(split):
     cache = str(tmp_path / "cache")
@@ -92,6 +105,8 @@ def test_splits_of_a_folder(files, tmp_path):
   assert opened("test").read([2]) == _ROWS[2:3]
   assert opened("train[:20%]").read([1]) == _ROWS[1:2]
   assert len(opened("train+test")) == 13
+  # A part of no row.
+  assert len(opened("test[:1%]")) == 0
   with pytest.raises(
     ValueError,
     match=r"no split 'tran'. There are: train, test. Did you mean 'train'\?",

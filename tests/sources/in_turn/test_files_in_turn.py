@@ -91,6 +91,7 @@ def test_text_files_from_any_place(kind, packing, block, data):
     pytest.MonkeyPatch.context() as patch,
   ):
     patch.setattr(text_pieces, "_BLOCK", block)
+    patch.setattr(text_pieces, "_MOST", data.draw(st.integers(1, 99)))
     plain, packed = Path(folder) / "plain", Path(folder) / "packed"
     plain.mkdir()
     packed.mkdir()

@@ -1,7 +1,11 @@
 """Epochs of a source in shuffled windows, against a slow writing-out."""
 
+import functools
+import gzip
 import json
 import pickle
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +14,8 @@ from hypothesis import strategies as st
 
 from hpgrain.order import bucket_key, permute
 from hpgrain.sources.by_index.in_memory import InMemoryRecords
+from hpgrain.sources.in_turn import text_pieces
+from hpgrain.sources.in_turn.formats import open_in_turn
 from hpgrain.sources.in_turn.iterables import IterableInTurn
 from hpgrain.sources.in_turn.numbered import NumberedInTurn
 from hpgrain.sources.in_turn.window_shuffle import Epochs
@@ -20,6 +26,29 @@ def numbers(count, name="it"):
   return NumberedInTurn(
     InMemoryRecords(rows, name=name, identity={"rows": count})
   )
+
+
+def generated(count):
+  return IterableInTurn(lambda: ({"n": i} for i in range(count)), name="it")
+
+
+_FOLDER = tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def in_files(count, *, pack=False):
+  """Numbers in lines of two files, read in blocks of a line or two."""
+  folder = Path(_FOLDER.name, f"{count}{'-packed' if pack else ''}")
+  folder.mkdir()
+  for part, begin, end in (("a", 0, count // 3), ("b", count // 3, count)):
+    data = "".join(f'{{"n": {i}}}\n' for i in range(begin, end)).encode()
+    name = f"{part}.jsonl{'.gz' if pack else ''}"
+    (folder / name).write_bytes(gzip.compress(data) if pack else data)
+  return open_in_turn(folder, name="it")
+
+
+def packed(count):
+  return in_files(count, pack=True)
 
 
 def read_numbers(epochs, n):
@@ -70,16 +99,31 @@ def test_seed_name_epoch_and_window_make_the_order():
   size=st.none() | st.integers(1, 15),
   num_epochs=st.integers(1, 3),
   seed=st.integers(0, 3),
+  kind=st.sampled_from([numbers, generated, in_files, packed]),
   data=st.data(),
 )
 def test_any_reads_and_any_seeks_give_the_same(
-  count, size, num_epochs, seed, data
+  *, count, size, num_epochs, seed, kind, data
 ):
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(text_pieces, "_BLOCK", 12)
+    patch.setattr(text_pieces, "_MOST", 30)
+    check_reads_and_seeks(
+      kind(count),
+      count=count,
+      size=size,
+      num_epochs=num_epochs,
+      seed=seed,
+      data=data,
+    )
+
+
+def check_reads_and_seeks(source, *, count, size, num_epochs, seed, data):
   expected = slow(count, seed=seed, size=size, num_epochs=num_epochs)
 
   def opened():
     return Epochs(
-      numbers(count), seed=seed, shuffle_buffer_size=size, epochs=num_epochs
+      source, seed=seed, shuffle_buffer_size=size, epochs=num_epochs
     )
 
   epochs, given_out, positions = opened(), [], [(0, opened().position())]
