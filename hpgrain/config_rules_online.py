@@ -16,7 +16,7 @@ from hpgrain.online_options import (
   check_together,
   file_sources,
 )
-from hpgrain.online_paths import OnlineSource
+from hpgrain.splits import parse_split
 
 
 def check_online(config: mlc.ConfigDict) -> None:
@@ -26,7 +26,7 @@ def check_online(config: mlc.ConfigDict) -> None:
   options = dataset_options(config)
   check_together(options)
   if is_streamed(config) and options.hf_dataset_name is None:
-    _check_stream_weights(file_sources(options))
+    _check_stream_sources(options)
   _check_transform(config)
 
 
@@ -98,14 +98,33 @@ def _check_tokens_are_files(config: mlc.ConfigDict) -> None:
     )
 
 
-def _check_stream_weights(sources: dict[str, list[OnlineSource]]) -> None:
-  for key, entries in sources.items():
-    if len(entries) > 1 and entries[0].weight is None:
+def _check_stream_sources(options: OnlineOptions) -> None:
+  """Checks how several sources take turns where no size is known."""
+  for key, sources in file_sources(options).items():
+    if len(sources) == 1:
+      continue
+    if key in ("valid_data_path", "test_data_path"):
       raise ValueError(
-        f"dataset.{key} has {len(entries)} sources without weights. They would"
+        f"dataset.{key} has {len(sources)} sources. Each of its records is read"
+        " once, which no weight can promise in streams"
+        " (dataset.data_config.lengths='stream'). List the paths without"
+        ' weights and names, such as ("a.jsonl", "b.jsonl"): that is one'
+        " source."
+      )
+    if sources[0].weight is None:
+      raise ValueError(
+        f"dataset.{key} has {len(sources)} sources without weights. They would"
         " take turns by their sizes, which streams do not know"
         " (dataset.data_config.lengths='stream'). Give each a"
         ' weight, such as (0.7, "a.jsonl", 0.3, "b.jsonl").'
+      )
+    if key == "data_path" and any(parse_split(options.split)[1:]):
+      raise ValueError(
+        f"dataset.data_config.split={options.split!r} cuts {len(sources)}"
+        " sources, and in streams (dataset.data_config.lengths='stream') no"
+        " weight can promise that each record of valid and test is read once."
+        " Name them by themselves (dataset.valid_data_path), or set"
+        " lengths='table'."
       )
 
 

@@ -370,6 +370,24 @@ def test_what_contradicts_is_refused(overrides, message):
       r"^dataset\.data_path has 2 sources without weights\. They would take",
     ),
     (
+      {
+        "dataset__data_path": None,
+        "dataset__train_data_path": "/a",
+        "dataset__valid_data_path": (1, "/b", 2, "/c"),
+      },
+      r"^dataset\.valid_data_path has 2 sources\. Each of its records is read"
+      r" once, .*List the paths without weights",
+    ),
+    (
+      {
+        "dataset__data_path": (1, "/b", 2, "/c"),
+        "dataset__data_config__dataset_type": "mapping",
+        "dataset__data_config__lengths": "stream",
+        "dataset__data_config__split": "98,2,0",
+      },
+      r"split='98,2,0' cuts 2 sources, and in streams .*valid_data_path",
+    ),
+    (
       {"dataloader__end_of_data": "drop"},
       r"end_of_data='drop' needs to know the last row beforehand",
     ),
@@ -398,6 +416,11 @@ def test_what_streams_cannot_do_is_refused(overrides, message):
   [
     streamed(dataset__data_path=(0.7, "/a", 0.3, "/b")),
     streamed(dataset__data_path=["/a.jsonl", "/b.jsonl"]),
+    streamed(
+      dataset__data_path=None,
+      dataset__train_data_path=(0.7, "/a", 0.3, "/b"),
+      dataset__valid_data_path=("/c", "/d"),
+    ),
     streamed(dataset__data_config__shuffle=False),
     streamed(dataloader__num_streams=8, dataloader__pack_window=16),
     streamed(dataloader__epochs=2, dataloader__end_of_data="pad"),
