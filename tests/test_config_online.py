@@ -2,6 +2,8 @@
 
 import pytest
 from config_trees import documents, online, packed, streamed, tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpgrain.config import check
 from hpgrain.config_rules_online import dataset_options, transform_arguments
@@ -481,3 +483,34 @@ def test_keys_of_online_data_are_refused_for_rows_cut_from_corpora(
 @pytest.mark.parametrize("key", [key for key in KEYS if key.only])
 def test_every_use_is_known(key):
   assert key.only in USES
+
+
+_VALUES = (
+  st.none()
+  | st.booleans()
+  | st.integers(-3, 5000)
+  | st.floats()
+  | st.text(max_size=3)
+  | st.lists(st.text(max_size=2) | st.integers(-1, 9), max_size=3)
+  | st.dictionaries(st.text(max_size=2), st.integers(), max_size=2)
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+  st.sampled_from([online, packed, streamed, documents]),
+  st.data(),
+)
+def test_any_value_passes_or_is_refused_by_name(base, data):
+  key = data.draw(st.sampled_from(KEYS))
+  legal = [st.sampled_from(key.legal)] if key.legal else []
+  value = data.draw(st.one_of(*legal, _VALUES))
+  config = base(**{key.name.replace(".", "__"): value})
+  try:
+    checked = check(config)
+  except ValueError as error:
+    assert key.name.rpartition(".")[2] in str(error)
+  else:
+    assert check(checked) == checked
+    assert token_budget(checked) >= 1
+    assert batch_rows(checked) >= 1
