@@ -18,7 +18,7 @@ import numpy as np
 
 from hpgrain.arguments import integer
 from hpgrain.stream_pieces import BEGIN, BLOCK, LENGTH
-from hpgrain.token_blocks import TokenBlock, joined
+from hpgrain.token_blocks import TokenBlock, plain_weights
 
 # A spill file is closed, and its room free, when all its blocks are gone.
 _FILE_BYTES = 256 << 20
@@ -47,6 +47,7 @@ class _Held:
 
   tokens: TokenBlock | _Spilled
   waiting: int
+  has_weights: bool
 
 
 class HandOver:
@@ -91,7 +92,8 @@ class HandOver:
         ) from error
     else:
       self._in_memory += tokens.nbytes
-    self._blocks[number] = _Held(held, waiting)
+    has_weights = tokens.weights is not None
+    self._blocks[number] = _Held(held, waiting, has_weights)
     return number
 
   def take(self, pieces: np.ndarray) -> TokenBlock:
@@ -104,15 +106,27 @@ class HandOver:
     Raises:
       OSError: a spill file cannot be read.
     """
-    blocks = pieces[BLOCK].tolist()
-    begins = pieces[BEGIN].tolist()
-    counts = pieces[LENGTH].tolist()
-    parts = [
-      _part(self._blocks[block].tokens, begin, count)
-      for block, begin, count in zip(blocks, begins, counts)
-    ]
+    # Where any has weights, all need them.
+    blocks = {int(b) for b in pieces[BLOCK]}
+    weights_needed = any(self._blocks[b].has_weights for b in blocks)
+    ids, labels, weights = [], [], []
+    for block, begin, count in pieces[[BLOCK, BEGIN, LENGTH]].T.tolist():
+      tokens, part = self._blocks[block].tokens, slice(begin, begin + count)
+      if isinstance(tokens, _Spilled):
+        tokens, part = _unspilled(tokens, begin, count), slice(None)
+      ids.append(tokens.ids[part])
+      labels.append(tokens.labels[part])
+      if tokens.weights is not None:
+        weights.append(tokens.weights[part])
+      elif weights_needed:
+        weights.append(plain_weights(labels[-1]))
     self.drop(pieces)
-    return joined(parts)
+    none = np.zeros(0, np.int32)
+    return TokenBlock(
+      np.concatenate([none, *ids]),
+      np.concatenate([none, *labels]),
+      np.concatenate(weights) if weights else None,
+    )
 
   def drop(self, pieces: np.ndarray) -> None:
     """Lets go of pieces that nobody reads."""
@@ -165,16 +179,8 @@ def _write(spill: _SpillFile, array: np.ndarray) -> None:
     rest = rest[written:]
 
 
-def _part(tokens: TokenBlock | _Spilled, begin: int, count: int) -> TokenBlock:
+def _unspilled(tokens: _Spilled, begin: int, count: int) -> TokenBlock:
   """Returns `count` tokens of a block, from `begin` on."""
-  if isinstance(tokens, TokenBlock):
-    end = begin + count
-    weights = tokens.weights
-    return TokenBlock(
-      tokens.ids[begin:end],
-      tokens.labels[begin:end],
-      None if weights is None else weights[begin:end],
-    )
   return TokenBlock(
     _read(tokens, 0, begin, count).view(np.int32),
     _read(tokens, 1, begin, count).view(np.int32),

@@ -154,10 +154,11 @@ class StreamPacker:
     assert rows is not None, "has_row() was asked"
     begin, end = rows.splits[row], rows.splits[row + 1]
     pieces = rows.pieces[:, begin:end]
-    self._given[rows.items[begin:end][rows.used_up[begin:end]]] = True
+    used = slice(rows.used_splits[row], rows.used_splits[row + 1])
+    self._given[rows.used[used]] = True
     self._given_arrived = rows.arrived[row]
     self._given_offset = rows.offset[row]
-    self._waiting -= int(pieces[LENGTH].sum())
+    self._waiting -= rows.tokens[row]
     self._row += 1
     self._num_rows += 1
     self._position = None
@@ -172,9 +173,10 @@ class StreamPacker:
   def _oldest(self) -> int:
     """The oldest piece that is in no row given, or the first not looked at."""
     given = self._given[: self._given_arrived]
-    if given.all():
+    if not len(given):
       return self._given_arrived
-    return int(np.argmin(given))
+    first = int(given.argmin())
+    return self._given_arrived if given[first] else first
 
   def _find(self) -> Position:
     table, oldest, arrived = self._table, self._oldest(), self._given_arrived
@@ -220,7 +222,7 @@ class StreamPacker:
       pack_window=self._pack_window,
     )
     if len(rows):
-      self._made[rows.items[rows.used_up]] = True
+      self._made[rows.used] = True
       self._made_arrived = rows.arrived[-1]
       if rows.offset[-1]:
         piece = rows.arrived[-1]

@@ -23,8 +23,9 @@ class MadeRows:
   Attributes:
     splits: where each row's pieces begin, and the end.
     pieces: int64[NUM_COLUMNS, m], of all rows.
-    items: int64[m], which of the table each is, or is a part of.
-    used_up: bool[m], whether nothing is left of it then.
+    tokens: of each row, how many it has.
+    used: int64[k], which of the table are used up, row after row.
+    used_splits: where each row's begin among them, and the end.
     arrived: of each row, pieces of the table that had been looked at; of
       "concat" those that are used up.
     offset: of each row, tokens before what is left of the piece that comes
@@ -33,8 +34,9 @@ class MadeRows:
 
   splits: list[int]
   pieces: np.ndarray
-  items: np.ndarray
-  used_up: np.ndarray
+  tokens: list[int]
+  used: np.ndarray
+  used_splits: list[int]
   arrived: list[int]
   offset: list[int]
 
@@ -76,11 +78,13 @@ def make_rows(
   )
   looked = _looked(room, packed, options=options, pack_window=pack_window)
   splits = packed.row_splits.tolist()
+  pieces = table[:, packed.items]
   return MadeRows(
     splits=splits,
-    pieces=table[:, packed.items],
-    items=packed.items,
-    used_up=np.ones(len(packed.items), bool),
+    pieces=pieces,
+    tokens=_tokens(pieces, splits),
+    used=packed.items,
+    used_splits=splits,
     arrived=np.maximum(looked, arrived).tolist(),
     offset=[0] * (len(splits) - 1),
   )
@@ -149,6 +153,13 @@ def _looked(
   return np.minimum(needed, len(room))
 
 
+def _tokens(pieces: np.ndarray, splits: list[int]) -> list[int]:
+  """Of each row, how many it has; none is without a piece."""
+  if len(splits) == 1:
+    return []
+  return np.add.reduceat(pieces[LENGTH], splits[:-1]).tolist()
+
+
 def _concat(
   table: np.ndarray,
   lengths: np.ndarray,
@@ -178,8 +189,9 @@ def _concat(
   return MadeRows(
     splits=splits,
     pieces=pieces,
-    items=items,
-    used_up=used_up,
+    tokens=_tokens(pieces, splits),
+    used=items[used_up],
+    used_splits=np.concatenate([[0], np.cumsum(used_up)])[splits].tolist(),
     arrived=(items + used_up)[last].tolist(),
     offset=after[last].tolist(),
   )

@@ -142,6 +142,7 @@ class StreamReader:
     """
     found = [self._row(int(g)) for g in row_numbers(numbers).reshape(-1)]
     pieces = np.concatenate([no_pieces(), *found], axis=1)
+    self._counters.add_rows(sum(row.shape[1] > 0 for row in found), pieces)
     return StreamTokenRows(
       pieces,
       self._held.take(pieces),
@@ -231,9 +232,9 @@ class StreamReader:
         return no_pieces()
       last = turn == packer.num_rows
       pieces = packer.give()
-      self._counters.add_rows(1, pieces)
       if last:
         return pieces
+      self._counters.add_rows(1, pieces)
       self._held.drop(pieces)
 
   def _deal(self, stream: int) -> bool:

@@ -44,8 +44,13 @@ def joined(blocks: Sequence[TokenBlock]) -> TokenBlock:
   )
 
 
+def plain_weights(labels: np.ndarray) -> np.ndarray:
+  """Returns float32[t]: 1 for every label, 0 where there is none."""
+  return (labels != IGNORE_INDEX).astype(np.float32)
+
+
 def _weights(block: TokenBlock) -> np.ndarray:
   """What each label counts for, float32[t]."""
   if block.weights is not None:
     return block.weights
-  return (block.labels != IGNORE_INDEX).astype(np.float32)
+  return plain_weights(block.labels)

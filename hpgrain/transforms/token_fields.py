@@ -139,7 +139,8 @@ def _check_range(
   end = _INT32_MAX if vocab_size is None else vocab_size
   if not array.size:
     return
-  if array.min() >= 0 and array.max() < end:
+  # As unsigned numbers, those below 0 are the greatest: one look finds both.
+  if int(np.maximum.reduce(array.view(f"u{array.itemsize}"))) < end:
     return
   wrong = (array < 0) | (array >= end)
   if ignored:
