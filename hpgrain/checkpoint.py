@@ -51,7 +51,8 @@ def _texts(item: LoaderIterator) -> dict[str, str]:
     "num_processes": num_processes,
     "state": item.get_state(),
   }
-  texts = {_part_name(process, num_processes): json.dumps(part)}
+  text = json.dumps(part, separators=(",", ":"))
+  texts = {_part_name(process, num_processes): text}
   if process == 0:
     texts[MANIFEST_NAME] = json.dumps(item.parts, indent=2)
   return texts

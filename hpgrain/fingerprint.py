@@ -34,10 +34,8 @@ _PART_OF = {
   "split_index": "split",
 }
 
-# A part that only packed rows have, so that the states of others stay as they
-# were, and the mappings in their identity that make it.
-_OPTIONAL = "packing"
-_OPTIONAL_KEYS = ("packing", "balance")
+# The mappings in the identity of packed rows that make up their part.
+_PACKING = ("packing", "balance")
 
 # What sets them, where it has another name.
 _KEYS = {"num_samples": "num_samples (training.train_samples)"}
@@ -60,16 +58,16 @@ def parts(
 ) -> dict[str, dict[str, Any]]:
   """Groups everything that decides a batch's content by named part.
 
+  A part that nothing belongs to is left out.
+
   Args:
     identity: `unique_identifiers` of the samples.
     options: how the fields are made.
   """
-  grouped: dict[str, dict[str, Any]] = {
-    name: {} for name in _ADVICE if name != _OPTIONAL
-  }
+  grouped: dict[str, dict[str, Any]] = {name: {} for name in _ADVICE}
   for key, value in identity.items():
-    if key in _OPTIONAL_KEYS:
-      grouped.setdefault(_OPTIONAL, {}).update(value)
+    if key in _PACKING:
+      grouped["packing"].update(value)
     else:
       grouped[_PART_OF.get(key, "data")][key] = value
   fields = dataclasses.asdict(options)
@@ -78,7 +76,7 @@ def parts(
     del fields["eod_id"]
   for key, value in fields.items():
     grouped["masks" if key.startswith("reset") else "labels"][key] = value
-  return grouped
+  return {name: part for name, part in grouped.items() if part}
 
 
 def digests(grouped: Mapping[str, Any]) -> dict[str, str]:
