@@ -15,6 +15,7 @@ import numpy as np
 import packing_data as data
 
 from hpgrain import pack
+from hpgrain.sources.by_index.in_memory import InMemoryRecords
 
 _OFFLINE = "offline best-fit-decreasing"
 # By whether lengths are uniform: what streams may pad, in percent, and what
@@ -27,14 +28,14 @@ def _padding(num_tokens: int, num_rows: int) -> float:
   return 100 * (1 - num_tokens / (num_rows * data.SEQ_LENGTH))
 
 
-def _streams(sources: Sequence[data.InMemoryRecords], num_rows: int) -> float:
+def _streams(sources: Sequence[InMemoryRecords], num_rows: int) -> float:
   reader = data.streams(sources).open([0])
   reader.rows(np.arange(num_rows))
   counters = reader.counters()
   return 100 * counters["padded"] / (num_rows * data.SEQ_LENGTH)
 
 
-def _plans(sources: Sequence[data.InMemoryRecords]) -> float:
+def _plans(sources: Sequence[InMemoryRecords]) -> float:
   samples = data.plans(sources, shuffle=True, epochs=1)
   num_rows = len(samples)
   counters = samples.counters(num_rows)

@@ -87,7 +87,9 @@ def _ours(backend: str, tokenizer: LazyTokenizer) -> Callable[[_Batch], object]:
   return lambda batch: transform(batch, str)
 
 
-def _next(function: Callable[[_Batch], object], batches: Sequence[_Batch]):
+def _next(
+  function: Callable[[_Batch], object], batches: Sequence[_Batch]
+) -> Callable[[int], object]:
   """Returns a call that takes one batch after the other."""
   rest = iter(batches)
   return lambda _: function(next(rest))

@@ -87,25 +87,42 @@ def streams(
   )
 
 
-def plans(
-  sources: Sequence[InMemoryRecords],
+def measured(source: InMemoryRecords) -> MeasuredRecords:
+  """Returns a source whose lengths are known."""
+  member = MeasuredRecords(source, transform())
+  member.measure()
+  return member
+
+
+def plans_of(
+  members: Sequence[MeasuredRecords],
   *,
   options: PackingOptions = OPTIONS,
   shuffle: bool = False,
   epochs: int | None = None,
 ) -> OnlineSamples:
-  """Returns rows that are planned, their lengths measured already."""
-  samples = OnlineSamples(
-    [MeasuredRecords(source, transform()) for source in sources],
+  """Returns rows that are planned."""
+  return OnlineSamples(
+    members,
     options=options,
     seed=0,
     shuffle=shuffle,
     epochs=epochs,
     vocab_size=VOCAB_SIZE,
-    weights=[1.0] * len(sources) if len(sources) > 1 else None,
+    weights=[1.0] * len(members) if len(members) > 1 else None,
   )
-  samples.measure()
-  return samples
+
+
+def plans(
+  sources: Sequence[InMemoryRecords],
+  *,
+  shuffle: bool = False,
+  epochs: int | None = None,
+) -> OnlineSamples:
+  """Returns rows that are planned, the sources' lengths measured."""
+  return plans_of(
+    [measured(source) for source in sources], shuffle=shuffle, epochs=epochs
+  )
 
 
 def grain_source(arrays: Sequence[np.ndarray]) -> grain.MapDataset:
@@ -116,8 +133,15 @@ def grain_source(arrays: Sequence[np.ndarray]) -> grain.MapDataset:
 def grain_rows(
   source: grain.MapDataset, packer: str, *, bins: int = BINS
 ) -> grain.IterDataset:
-  """Returns rows that Grain packs, without its read threads."""
+  """Returns rows that Grain packs without end, without its read threads."""
   elements = source.repeat().to_iter_dataset(grain.ReadOptions(num_threads=0))
+  return grain_packed(elements, packer, bins=bins)
+
+
+def grain_packed(
+  elements: grain.IterDataset, packer: str, *, bins: int = BINS
+) -> grain.IterDataset:
+  """Returns rows that one of Grain's packers makes of elements."""
   length = {IDS: SEQ_LENGTH}
   if packer == GRAIN_CONCAT:
     return grain.experimental.ConcatThenSplitIterDataset(
