@@ -2,7 +2,8 @@
 
 A position attends to those at or before it in its own segment. Padding is
 segment 0, one of its own, so that no softmax runs over nothing. Masks are
-S x S, for models that take one; kernels take the segment ids.
+S x S, for models that take one; kernels take the segment ids, or where each
+segment begins.
 """
 
 import jax
@@ -72,3 +73,36 @@ def sliding_window_mask(
   length = segment_ids.shape[-1]
   distance = jnp.arange(length)[:, None] - jnp.arange(length)[None, :]
   return attention_mask(segment_ids) & (distance <= reach)
+
+
+def cu_seq_lens(segment_ids: jax.Array, *, max_segments: int) -> jax.Array:
+  """Returns where the segments of packed rows begin and end.
+
+  Row [1, 1, 2, 0, 3, 0, 0] has the segments 0..2, 2..4, 4..5 and its padding
+  5..7: 0, 2, 4, 5, 7, and 7 again up to the last column. Room that a segment
+  leaves before the next one begins is its own; padding at the end is a segment
+  by itself.
+
+  Args:
+    segment_ids: int32[rows, S], 1, 2, ... within a row, 0 = padding, whole
+      rows in order.
+    max_segments: segments that a row has at most, its padding counted:
+      `dataloader.max_segments`. Of a row that had more, the last would be
+      missing.
+
+  Returns:
+    int32[rows, max_segments + 1]: 0, the end of each segment, and S from the
+    last one on.
+
+  Raises:
+    ValueError: max_segments is below 1.
+  """
+  if max_segments < 1:
+    raise ValueError(f"A row has at least 1 segment, got {max_segments}.")
+  # Gaps go on with the segment before them, the padding is one more.
+  going_on = jax.lax.cummax(segment_ids, axis=1)
+  is_padding = jax.lax.cummax(segment_ids, axis=1, reverse=True) == 0
+  numbers = going_on + is_padding.astype(segment_ids.dtype)
+  ends = jnp.arange(max_segments + 1, dtype=segment_ids.dtype)
+  count = jax.vmap(lambda row: jnp.searchsorted(row, ends, side="right"))
+  return count(numbers).astype(jnp.int32)

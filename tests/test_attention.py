@@ -2,7 +2,11 @@ import jax
 import numpy as np
 import pytest
 
-from hpgrain.attention import attention_mask, sliding_window_mask
+from hpgrain.attention import (
+  attention_mask,
+  cu_seq_lens,
+  sliding_window_mask,
+)
 
 # Two documents and padding, then one document that fills the row.
 _SEGMENTS = np.array([[1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1]], np.int32)
@@ -68,3 +72,47 @@ def test_illegal_windows_are_refused():
     ValueError, match='"inclusive" or "reference", got \'both\''
   ):
     sliding_window_mask(_SEGMENTS, window=2, window_keys="both")
+
+
+@pytest.mark.parametrize(
+  "segments, expected",
+  [
+    # The padding's segment comes last, and fills the columns left.
+    ([1, 1, 2, 2, 0, 0], [0, 2, 4, 6, 6]),
+    ([1, 1, 1, 1, 1, 1], [0, 6, 6, 6, 6]),
+    # Room between segments belongs to the one before it.
+    ([1, 0, 2, 2, 2, 0], [0, 2, 5, 6, 6]),
+    ([0, 0, 0, 0, 0, 0], [0, 6, 6, 6, 6]),
+    ([1, 2, 3, 0, 0, 0], [0, 1, 2, 3, 6]),
+  ],
+)
+def test_where_segments_begin_and_end(segments, expected):
+  found = jax.jit(cu_seq_lens, static_argnames="max_segments")(
+    np.array([segments], np.int32), max_segments=4
+  )
+  assert found.dtype == np.int32
+  assert found.tolist() == [expected]
+
+
+def test_segments_of_random_rows_are_those_of_a_slow_loop():
+  rng = np.random.default_rng(0)
+  for _ in range(20):
+    row, ends = [], [0]
+    for segment in range(1, 1 + rng.integers(0, 5)):
+      gap = int(rng.integers(0, 3))
+      row += [segment] * int(rng.integers(1, 5)) + [0] * gap
+      ends.append(len(row))
+      last = gap
+    if row:
+      # The last one has no room after it: that is padding.
+      row = row[: len(row) - last]
+      ends[-1] = len(row)
+    row += [0] * (30 - len(row))
+    ends += [30] * (8 - len(ends))
+    found = cu_seq_lens(np.array([row], np.int32), max_segments=7)
+    assert found.tolist() == [ends]
+
+
+def test_no_segment_at_all_is_refused():
+  with pytest.raises(ValueError, match="at least 1 segment, got 0"):
+    cu_seq_lens(np.zeros((1, 2), np.int32), max_segments=0)
