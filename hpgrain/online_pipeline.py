@@ -170,7 +170,11 @@ def _online_samples(
     return OnlineSamples(
       [
         MeasuredRecords(
-          source, transform, cache=cache, keep_tokens=section.keep_tokens
+          source,
+          transform,
+          cache=cache,
+          keep_tokens=section.keep_tokens,
+          one_example_each=dataloader.type == "fixed",
         )
         for source, transform in zip(data.sources, transforms)
       ],

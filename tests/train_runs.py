@@ -105,8 +105,9 @@ def start(
   *flags: str,
   num_processes: int = 1,
   program: Sequence[str] = ("launch/train.py",),
+  config: Path | None = None,
 ) -> Run:
-  """Starts a run of the config in a workdir of that name."""
+  """Starts a run of a config, or the folder's, in a workdir of that name."""
   workdir = folder / name
   workdir.mkdir(exist_ok=True)
   env = os.environ | {
@@ -122,7 +123,7 @@ def start(
   )  # fmt: skip
   command = [
     *(sys.executable, *program),
-    f"--config={folder / 'config.py'}",
+    f"--config={config or folder / 'config.py'}",
     f"--workdir={workdir}",
     "--log_batch_digest",
     *flags,
@@ -149,9 +150,15 @@ def start(
   return Run(workdir, processes, outputs)
 
 
-def finish(folder: Path, name: str, *flags: str, num_processes: int = 1) -> Run:
+def finish(
+  folder: Path,
+  name: str,
+  *flags: str,
+  num_processes: int = 1,
+  config: Path | None = None,
+) -> Run:
   """Runs to the end and expects success."""
-  run = start(folder, name, *flags, num_processes=num_processes)
+  run = start(folder, name, *flags, num_processes=num_processes, config=config)
   codes = run.wait()
   assert codes == [0] * num_processes, run.output()
   return run
