@@ -160,8 +160,10 @@ class BlendedRecords:
   def position(self) -> tuple[int, list[Any]]:
     """Returns (g, every source's position), before record g is read.
 
-    Each is JSON, and stays as it is when more is read.
+    Each is JSON, and stays as it is when more is read. After the end there is
+    none: sources have been read beyond it.
     """
+    assert self._end is None, "the blend has not ended"
     for i, position in enumerate(self._positions):
       if position is None:
         self._positions[i] = self._sources[i].position()

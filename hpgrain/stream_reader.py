@@ -119,9 +119,8 @@ class StreamReader:
       num_held=len(self._streams),
       shuffled=self._shuffled,
     )
-    # What lies before all of them is found, but not made.
-    first = min((position.at for position in positions.values()), default=0)
-    self._block = _FIRST_BLOCK + max(first - self._blended.next_record, 0)
+    self._block = _FIRST_BLOCK
+    self._catch_up = self._records_known(positions)
     # Where the sources were before each block that a stream may need again.
     self._places: list[tuple[int, list[Any]]] = []
 
@@ -245,7 +244,10 @@ class StreamReader:
     everything = False
     if self._endless:
       everything = self._barren.looks_everywhere(stream, self._blended.epochs())
-    dealt = self._dealer.deal(self._block, everything=everything)
+    dealt = self._dealer.deal(
+      self._block + self._catch_up, everything=everything
+    )
+    self._catch_up = 0
     if dealt is not None:
       self._block = self._next_block(len(dealt.tokens.ids))
       waiting = sum(
@@ -259,6 +261,22 @@ class StreamReader:
       for packer in self._packers.values():
         packer.end()
     return True
+
+  def _records_known(self, positions: dict[int, Position]) -> int:
+    """Returns about how many records streams at positions have looked at.
+
+    They are read in one block. Those before the oldest that is needed are
+    found, but not made, so any number of them may be.
+    """
+    if not positions:
+      return 0
+    oldest = min(position.at for position in positions.values())
+    newest = max(
+      position.at + position.arrived * self._num_streams
+      for position in positions.values()
+    )
+    skipped = max(oldest - self._blended.next_record, 0)
+    return skipped + min(newest - oldest, self._most)
 
   def _next_block(self, tokens: int) -> int:
     """Returns the records of the next block, the last having had so many."""
@@ -274,10 +292,9 @@ class StreamReader:
 
   def _place_before(self, oldest: int) -> tuple[int, list[Any]]:
     """Returns the last known place of the sources before a record."""
-    if not self._places:
-      return self._blended.position()
+    if not self._blended.ended:
+      number, places = self._blended.position()
+      if number <= oldest or not self._places:
+        return number, places
     last = bisect.bisect_right(self._places, oldest, key=lambda p: p[0]) - 1
-    number, places = self._blended.position()
-    if number <= oldest:
-      return number, places
     return self._places[max(last, 0)]

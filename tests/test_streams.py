@@ -458,6 +458,20 @@ def test_fixed_rows_take_one_example_of_a_record():
     samples.open([0, 1]).rows([0])
 
 
+def test_at_the_end_of_a_blend_sources_were_read_beyond_it():
+  # The second source ends it, before the first is drawn from.
+  samples = streams([[3] * 4, [2] * 5], weights=[0.05, 1], num_streams=1)
+  reader = samples.open([0])
+  made = fields_of(reader, [0, 1, 2], 8)["input_ids"]
+  assert made[2].tolist() == [400, 401, 0, 0, 0, 0, 0, 0]
+  assert reader.rows_left([0]).tolist() == [False]
+  again = samples.open([0])
+  again.restore([reader.state()])
+  assert again.rows_left([0]).tolist() == [False]
+  assert not again.rows([3]).filled.any()
+  assert again.state()["streams"] == reader.state()["streams"]
+
+
 def test_states_of_other_streams_are_refused():
   samples = streams([[3] * 9])
   state = samples.open([0, 1]).state()
