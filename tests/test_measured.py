@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers_tokenizer import save_word_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from measured_worker import Numbers, Spread
@@ -16,7 +17,9 @@ from hpgrain.measured import MeasuredRecords
 from hpgrain.sources.by_index.formats import open_records
 from hpgrain.sources.by_index.in_memory import InMemoryRecords
 from hpgrain.transforms.counters import Counters
+from hpgrain.transforms.make import make_transform
 from hpgrain.transforms.pretokenized import PretokenizedTransform
+from hpgrain.transforms.record_hooks import FilteredTransform
 
 # Records of 5, 0, 1, 9 and 2 ids: 4, 0, 0, 8 and 1 positions.
 IDS = [list(range(10 * r, 10 * r + n)) for r, n in enumerate((5, 0, 1, 9, 2))]
@@ -448,3 +451,45 @@ def test_threads_measure_once():
     thread.join()
   assert lengths == [[2] * 10] * 4
   assert transform.seen == [0, 5]
+
+
+def test_texts_are_measured_as_they_are_tokenized(tmp_path):
+  """Another tokenizer, filter or length of examples: another table."""
+  words = save_word_tokenizer(tmp_path / "words", eos_token="<eos>")
+  other = save_word_tokenizer(tmp_path / "other", eos_token="<eos>", size=9)
+  texts = ["a b c", " ", "d", "a b c d e", "e d"]
+  path = tmp_path / "texts.jsonl"
+  path.write_text(
+    "".join(f"{json.dumps({'text': text})}\n" for text in texts), "utf-8"
+  )
+  records = open_records(str(path))
+
+  def keep(record):
+    return record["text"] != "d"
+
+  def made(folder, size):
+    return make_transform(
+      "plaintext", tokenizer=folder, max_seq_len=size, backend="huggingface"
+    )
+
+  filtered = FilteredTransform(made(words, 3), keep, name="no d")
+  cache = IndexCache(tmp_path / "cache")
+  lengths = []
+  for transform in (made(words, 3), made(words, 8), made(other, 3), filtered):
+    found = MeasuredRecords(records, transform, cache=cache, chunk_records=2)
+    count = found.examples(np.arange(5))[1].sum()
+    lengths.append(found.lengths(np.arange(count)).tolist())
+    # What the transform itself counted, which nothing else has used.
+    assert found.counters == transform.counters.as_dict()
+    assert found.counters["records"] == 5
+  assert lengths == [
+    [3, 1, 3, 2, 2],
+    [3, 0, 1, 5, 2],
+    [3, 1, 3, 2, 2],
+    [3, 3, 2, 2],
+  ]
+  found = MeasuredRecords(records, filtered, cache=cache)
+  # "a b c" | "a b c" "d e" | "e d", and <eos> after each.
+  assert listed(found.read([3, 2])) == [([7, 6], [6, 0]), ([6, 7], [7, 0])]
+  assert found.counters["dropped"] == {"empty": 1, "filtered": 1}
+  assert found.place(3) == f"{path}, record 5, byte 68"
