@@ -82,6 +82,12 @@ def _check_lengths(data: mlc.ConfigDict) -> None:
       " number, and dataset_type is 'iterable'. Set dataset_type='mapping', or"
       " leave lengths unset."
     )
+  if data.keep_tokens and data.data_cache_path is None:
+    raise ValueError(
+      "dataset.data_config.keep_tokens=True keeps what was tokenized in the"
+      " folder of data_cache_path, and there is none. Set data_cache_path, or"
+      " keep_tokens=False."
+    )
 
 
 def _check_tokens_are_files(config: mlc.ConfigDict) -> None:

@@ -329,6 +329,10 @@ _TOKENIZER = "model_assets__tokenizer__pretrained_model_name_or_path"
       {"dataset__data_config__lengths": "tabel"},
       r"lengths must be 'table' or 'stream', got 'tabel'\. Did you mean",
     ),
+    (
+      {"dataset__data_config__keep_tokens": True},
+      r"keep_tokens=True keeps .* data_cache_path, and there is none\. Set",
+    ),
     ({"training__train_samples": 3}, r"train_samples is 3, but rows do not"),
     ({"dataloader__num_workers": -1}, r"num_workers must be an int of at leas"),
     ({"dataloader__num_streams": 8}, r"num_streams is 8, and .* in streams"),
@@ -432,7 +436,11 @@ def test_what_streams_cannot_do_is_refused(overrides, message):
       dataset__data_config__lengths="stream",
       dataset__data_config__split="98,2,0",
     ),
-    online(dataset__data_config__keep_tokens=True, dataloader__num_workers=2),
+    online(
+      dataset__data_config__keep_tokens=True,
+      dataset__data_config__data_cache_path="/cache",
+      dataloader__num_workers=2,
+    ),
     online(
       dataset__data_path=None,
       dataset__train_data_path="/a",

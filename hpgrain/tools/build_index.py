@@ -16,6 +16,8 @@ Indices depend on the corpora, the seed, the split and seq_length, and with
 dataset.data_config.order=megatron on how many rows are asked for:
 training.train_samples, or train_iters x global_batch_size where that is unset.
 A run that goes on from a checkpoint keeps the number it began with.
+Of records that are tokenized while training, their lengths are found, which
+tokenizes them all once; several processes on one folder share the work.
 
 Exit codes: 0 all is there, 1 something is wrong and a line on stderr says what,
 or an index could not be kept.
@@ -27,14 +29,21 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from hpgrain import indexed_dataset, pipeline
 from hpgrain.config import with_workdir
+from hpgrain.config_rules_online import dataset_options, transform_arguments
+from hpgrain.config_uses import is_online
 from hpgrain.index_cache import CacheEvent, IndexCache
+from hpgrain.measured import MeasuredRecords
+from hpgrain.online_dataset import build_online_text_dataset
 from hpgrain.splits import SPLIT_NAMES
 from hpgrain.tools import embedded_example
+from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
+from hpgrain.transforms.make import make_transform
 
 _CACHE_PATH = "dataset.data_config.data_cache_path"
 
@@ -68,11 +77,16 @@ def build_indices(
   Raises:
     ValueError: for no data_cache_path, or data that is not sound.
   """
-  if config.dataset.data_config.data_cache_path is None:
+  data = config.dataset.data_config
+  if data.data_cache_path is None:
     raise ValueError(
       f"{_CACHE_PATH} is unset, so there is nowhere to keep an index. Set it in"
       f" the config, or give --config.{_CACHE_PATH}=DIR, here and to the run."
     )
+  if is_online(config):
+    # Streams look at no record before its turn.
+    yield from _lengths(config) if data.lengths == "table" else ()
+    return
   splits, _ = indexed_dataset.build_splits(**pipeline.dataset_arguments(config))
   num_told = 0
   for split, source, cache in _stages(splits, epochs):
@@ -80,6 +94,47 @@ def build_indices(
     num_told += len(events)
     for event in events:
       yield BuiltIndex(split, source, event)
+
+
+def _lengths(config: ConfigDict) -> Iterator[BuiltIndex]:
+  """Finds the lengths of each source's examples."""
+  data, name = config.dataset.data_config, config.model_assets.tokenizer
+  tokenizer = None
+  if name.pretrained_model_name_or_path is not None:
+    tokenizer = LazyTokenizer(
+      name.pretrained_model_name_or_path,
+      use_fast=name.use_fast,
+      trust_remote_code=name.trust_remote_code,
+    )
+  cache = IndexCache(data.data_cache_path)
+  splits = build_online_text_dataset(**vars(dataset_options(config)))
+  for split, dataset in zip(SPLIT_NAMES, splits):
+    for source in () if dataset is None else dataset.sources:
+      measured = MeasuredRecords(
+        source,
+        make_transform(tokenizer=tokenizer, **transform_arguments(config)),
+        cache=cache,
+        keep_tokens=data.keep_tokens,
+        one_example_each=config.dataloader.type == "fixed",
+      )
+      start, num_told = time.monotonic(), len(cache.events)
+      measured.measure()
+      seconds = time.monotonic() - start
+      built = cache.events[num_told:]
+      path = built[-1].path if built else cache.folder
+      yield BuiltIndex(
+        split,
+        measured.name,
+        CacheEvent("lengths", path, bool(built), seconds, _num_bytes(measured)),
+      )
+
+
+def _num_bytes(measured: MeasuredRecords) -> int:
+  """Bytes of the lengths of a source, four an example."""
+  if not measured.num_records:
+    return 0
+  first, count = measured.examples(np.array([measured.num_records - 1]))
+  return 4 * int(first[0] + count[0])
 
 
 def _stages(

@@ -140,6 +140,42 @@ def test_rows_that_need_no_index_have_none(corpora, tmp_path, capsys):
   assert not (tmp_path / "cache").exists()
 
 
+def records_config(tmp_path, **data_config):
+  for name in ("a", "b"):
+    lines = [f'{{"input_ids": [{i}, 1, 2]}}\n' for i in range(10)]
+    (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+  data = {"data_cache_path": str(tmp_path / "cache")} | data_config
+  return check(
+    {
+      "dataset": {
+        "kind": "online",
+        "data_path": (1, f"{tmp_path}/a.jsonl", 1, f"{tmp_path}/b.jsonl"),
+        "data_config": data,
+      },
+      "data_transform": {"data_type": "pretokenized", "max_seq_len": 8},
+      "dataloader": {"type": "dynamic"},
+    }
+  )
+
+
+@pytest.mark.parametrize("keep_tokens", [False, True])
+def test_lengths_of_records_are_found_once(tmp_path, keep_tokens):
+  config = records_config(tmp_path, split="8,2,0", keep_tokens=keep_tokens)
+  names = [(s, name) for s in ("train", "valid") for name in ("a", "b")]
+  expected = [("lengths", *name, True) for name in names]
+  built = list(build_indices(config))
+  assert told(built) == expected
+  assert [index.event.num_bytes for index in built] == [32, 32, 8, 8]
+  assert all(index.event.path for index in built)
+  again = told(build_indices(config))
+  assert again == [("lengths", *name, False) for name in names]
+
+
+def test_streams_look_at_no_record_ahead(tmp_path):
+  config = records_config(tmp_path, lengths="stream")
+  assert list(build_indices(config)) == []
+
+
 def test_a_cache_must_be_named(corpora, tmp_path):
   config = config_of(corpora[0], None, order="megatron", data_cache_path=None)
   with pytest.raises(
