@@ -20,6 +20,7 @@ _PART_OF = {
   "simple_blend": "weights",
   "order": "order",
   "shuffle": "order",
+  "shuffle_buffer_size": "order",
   "drop_last": "order",
   "data_sharding": "order",
   "data_rearrange_map": "order",

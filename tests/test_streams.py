@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from listed_records import Listed, listed
 from reference_packers import Packing
 
+from hpgrain import fingerprint
 from hpgrain.fields import FieldOptions
 from hpgrain.packing import PackingOptions
 from hpgrain.streams import StreamRows
@@ -219,6 +220,8 @@ def test_rows_are_the_reference_s_whoever_holds_the_streams(case, data):
         "sources": [[int, int, int]] * len(case.records),
         "sources_at": int,
       }
+      for entry in state["streams"].values():
+        assert len(json.dumps(entry)) <= 256 + entry[2] / 4
     for reader in readers:
       reader.close()
 
@@ -504,6 +507,11 @@ def test_what_decides_the_rows_has_no_number_of_streams():
     assert other.unique_identifiers != identity, change
   scaled = streams([[3], [4]], weights=[30, 10], handover_bytes=7)
   assert scaled.unique_identifiers == identity
+  parts = fingerprint.parts(identity, FieldOptions())
+  assert parts["order"] == {
+    "order": "streams", "shuffle": False, "shuffle_buffer_size": None,
+  }  # fmt: skip
+  assert parts["packing"]["pack_window"] == 2
 
 
 def test_rows_can_be_made_in_another_process():
