@@ -11,8 +11,10 @@ from online_data import (
   SourceRecipe,
 )
 from online_recipes import Leg, Recipe
+from promise_build import Config
 from reference_online import Transform
 from reference_packers import Packing
+from test_promise import legs as mesh_legs
 
 WEIGHTS = (1, 3, 0.1, 0.25, 7.5, 1e-3, 1e-6)
 PACKERS = ("best_fit", "first_fit", "concat", "pad", "fixed")
@@ -156,3 +158,70 @@ def cases(draw, *, mode):
     eod_mask_loss=draw(st.booleans()),
   )
   return recipe, draw(legs())
+
+
+@st.composite
+def build_cases(draw, *, mode):
+  """A recipe that a configuration can say, the rest of it, and meshes."""
+  recipe, _ = draw(cases(mode=mode))
+  train = draw(st.integers(0, 3)) > 0
+  by_number = mode == "plans" or draw(st.booleans())
+  micro = draw(st.integers(1, 2))
+  packing, transform = recipe.packing, recipe.transform
+  if packing.packer == "fixed":
+    packing = Packing(
+      budget=micro * transform.max_seq_len,
+      packer="fixed",
+      examples_per_row=micro,
+    )
+  shifted = transform.labels_are_shifted
+  chosen = draw(mesh_legs(whole_rows=not shifted))
+  if packing.packer == "concat":
+    packing = dataclasses.replace(packing, overlong="error")
+  if packing.max_items == 1:
+    packing = dataclasses.replace(packing, max_items=0)
+  balance = None
+  if recipe.balance and train:
+    # A batch is whole blocks of rows, whatever its size.
+    shares = draw(st.sampled_from((2, 4)))
+    balance = (shares, 8)
+    chosen = [
+      dataclasses.replace(leg, batch_size=8 * draw(st.integers(1, 2)))
+      for leg in chosen
+    ]
+  given = ["json_lines", "json_array", "parquet", "arrow"]
+  given += TEXT_FORMATS if transform.kind == "plaintext" else ()
+  given += () if by_number else ("json_lines_gz",)
+  count = len(recipe.sources) if train or mode == "plans" else 1
+  made = [
+    dataclasses.replace(
+      source,
+      form=draw(st.sampled_from(given)),
+      records=max(source.records, 1),
+      weight=source.weight if train and count > 1 else None,
+    )
+    for source in recipe.sources[:count]
+  ]
+  buckets = recipe.length_buckets
+  if packing.packer in ("pad", "fixed") and buckets:
+    # The largest holds any row.
+    most = max(packing.budget, buckets[-1])
+    buckets = (*(b for b in buckets if b < most), most)
+  recipe = dataclasses.replace(
+    recipe,
+    packing=packing,
+    transform=dataclasses.replace(transform, keep="all"),
+    sources=tuple(made),
+    shuffle=recipe.shuffle and train,
+    buffer=recipe.buffer if train and recipe.shuffle else None,
+    epochs=recipe.epochs if train else 1,
+    length_buckets=buckets,
+    balance=balance,
+  )
+  config = Config(
+    which="train" if train else "valid",
+    micro_batch_size=micro,
+    by_number=by_number,
+    end_of_data=draw(st.sampled_from((None, "drop", "pad"))),
+  )
+  return recipe, config, chosen

@@ -7,9 +7,12 @@
 and the fields that the slow reference gives.
 """
 
+import atexit
 import dataclasses
 import itertools
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,18 +181,19 @@ def keep_none(record: Mapping[str, Any]) -> bool:
 
 
 _KEEPS = {"even": keep_even, "none": keep_none}
-_tokenizers: dict[str, LazyTokenizer] = {}
+_folders: list[Path] = []
 
 
-def tokenizer(folder: Path) -> LazyTokenizer:
-  """The tokenizer of words, saved and loaded once a process."""
-  if "words" not in _tokenizers:
+def tokenizer_folder(folder: Path) -> Path:
+  """Where the tokenizer of words lies, saved once a process."""
+  if not _folders:
     from helpers_tokenizer import save_word_tokenizer
-    from transformers import AutoTokenizer
 
-    saved = save_word_tokenizer(folder, size=100, eos_token="<eos>")
-    _tokenizers["words"] = LazyTokenizer(AutoTokenizer.from_pretrained(saved))
-  return _tokenizers["words"]
+    # Whoever asks removes its own folder at the end of the case.
+    kept = Path(tempfile.mkdtemp(prefix=folder.name))
+    atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    _folders.append(save_word_tokenizer(kept, size=100, eos_token="<eos>"))
+  return _folders[0]
 
 
 def make_recipe_transform(recipe: Recipe, folder: Path) -> Any:
@@ -197,7 +201,7 @@ def make_recipe_transform(recipe: Recipe, folder: Path) -> Any:
   wanted = recipe.transform
   options: dict[str, Any] = {}
   if wanted.kind == "plaintext":
-    options["tokenizer"] = tokenizer(folder / "words")
+    options["tokenizer"] = LazyTokenizer(tokenizer_folder(folder))
   made = make_transform(
     wanted.kind,
     max_seq_len=wanted.max_seq_len,

@@ -14,6 +14,7 @@ from online_recipes import (
   Data,
   Leg,
   Mismatch,
+  NoRows,
   Recipe,
   compare,
   expected_fields,
@@ -74,6 +75,10 @@ def run_legs(data: Data, order: reference.Order, legs: Sequence[Leg]) -> int:
   recipe = data.recipe
   endless = recipe.epochs is None
   if endless and any(order.sizes) and not order.makes_rows(recipe.packing):
+    # It is told after an epoch of every source, which may be far.
+    weights = recipe.weights or [1]
+    if max(weights) > 100 * min(weights):
+      raise NoRows("nothing makes a row, and that takes long to find")
     return refuses(lambda: first_row(data, legs[0]), "[Nn]o record|no example")
   streams = reference.Streams(
     order, recipe.packing, num_streams=recipe.num_streams

@@ -8,9 +8,11 @@ import tempfile
 from pathlib import Path
 
 import hypothesis
+import pytest
 from hypothesis import given, reject
-from online_cases import cases
+from online_cases import build_cases, cases
 from online_recipes import NoRows
+from promise_build import check_build
 from promise_online import check
 
 
@@ -23,15 +25,28 @@ def check_case(case):
       reject()
 
 
-def prove(examples, **options):
+def check_build_case(case):
+  with tempfile.TemporaryDirectory() as folder:
+    try:
+      check_build(*case, Path(folder))
+    except NoRows:
+      reject()
+
+
+def prove(examples, strategy, check_one):
   scale = hypothesis.settings.default.max_examples / 15
   count = hypothesis.settings(max_examples=max(1, int(examples * scale)))
-  count(given(cases(**options))(check_case))()
+  count(given(strategy)(check_one))()
 
 
 def test_rows_of_plans_are_the_reference_s():
-  prove(50, mode="plans")
+  prove(35, cases(mode="plans"), check_case)
 
 
 def test_rows_of_streams_are_the_reference_s():
-  prove(50, mode="streams")
+  prove(35, cases(mode="streams"), check_case)
+
+
+@pytest.mark.parametrize("mode", ["plans", "streams"])
+def test_batches_of_a_configuration_are_the_reference_s(mode):
+  prove(15, build_cases(mode=mode), check_build_case)
