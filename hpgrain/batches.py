@@ -204,12 +204,27 @@ class BatchSpec:
       buckets=tuple(layout.without_devices() for layout in self.buckets),
     )
 
-  def batches(self, num_workers: int = 0) -> grain.IterDataset:
-    """Returns the batches, each (fields, seconds by stage)."""
+  def host_batches(self, num_workers: int = 0) -> grain.IterDataset:
+    """Returns the batches before they are placed, made by so many workers."""
     made: grain.IterDataset = HostBatches(self.on_host())
     if num_workers:
       made = made.pipe(WorkerBatches, num_workers=num_workers)
-    return made.map(Placing(self.layouts))
+    return made
+
+  def placed(self, batches: grain.IterDataset) -> grain.IterDataset:
+    """Returns `host_batches` as (fields, seconds by stage)."""
+    return batches.map(Placing(self.layouts))
+
+  def counters(self, batches: grain.IterDataset, rows: int) -> dict[str, Any]:
+    """Returns what became of the tokens of the first rows, where it is known.
+
+    Args:
+      batches: what `host_batches` returned.
+      rows: handed out so far.
+    """
+    del batches
+    samples: Any = self.samples
+    return samples.counters(rows) if hasattr(samples, "counters") else {}
 
   def position(self, state: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a loader's state says of where the iterator stands.

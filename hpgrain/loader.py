@@ -68,6 +68,14 @@ class Loader(grain.IterDataset):
       num_workers=self._num_workers,
     )
 
+  def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
+    """Refuses: rows come in one order, which a slice would break."""
+    del sl, sequential_slice
+    raise ValueError(
+      "A loader is not sliced, as by mp_prefetch: every process has its part of"
+      " each batch already. Use dataloader.num_workers for worker processes."
+    )
+
   @property
   def samples(self) -> Samples:
     """The rows the batches are made of."""
@@ -123,17 +131,16 @@ def _epochs(samples: Any, rows: int) -> dict[str, float]:
   }
 
 
-def _batches(
-  spec: Spec, *, prefetch: int, num_workers: int
+def _prefetched(
+  batches: grain.IterDataset, prefetch: int
 ) -> grain.DatasetIterator:
   """Returns an iterator over the batches, made ahead by a thread."""
-  batches = spec.batches(num_workers)
   if prefetch:
     batches = batches.pipe(
       grain.experimental.ThreadPrefetchIterDataset,
       prefetch_buffer_size=prefetch,
     )
-  return spec.until_end(iter(batches))
+  return iter(batches)
 
 
 # Iterators that nobody closed would be collected after the modules they need.
@@ -163,14 +170,19 @@ class LoaderIterator(grain.DatasetIterator):
     num_workers: int = 0,
   ):
     """Begins at the spec's first row; the arguments are `Loader`'s."""
-    self._ahead = {"prefetch": prefetch, "num_workers": num_workers}
-    super().__init__(_batches(spec, **self._ahead))
+    self._prefetch, self._num_workers = prefetch, num_workers
+    super().__init__(self._begin(spec))
     self._asked_rows = asked_rows
     self._take(spec)
     self._totals = dict.fromkeys(("wait", *STAGES), 0.0)
     self._num_batches = 0
     self.last_times = dict.fromkeys(("wait", *STAGES), 0.0)
     _open.add(self)
+
+  def _begin(self, spec: Spec) -> grain.DatasetIterator:
+    """Returns an iterator over the batches that stands at the first one."""
+    self._made = spec.host_batches(self._num_workers)
+    return spec.until_end(_prefetched(spec.placed(self._made), self._prefetch))
 
   def _take(self, spec: Spec) -> None:
     """Makes `spec` what this iterator's state is about."""
@@ -226,6 +238,17 @@ class LoaderIterator(grain.DatasetIterator):
     """
     seconds = {f"{name}_seconds": s for name, s in self._totals.items()}
     return {"batches": self._num_batches, **seconds}
+
+  def counters(self) -> dict[str, Any]:
+    """Returns what became of the tokens so far; {} where rows are only cut.
+
+    `sources` has by name `tokens_read`, which are `tokens` and the sum of
+    `tokens_dropped`; `padded` is the positions that hold none. Of plans they
+    are those of all rows handed out, of row streams those of this process's
+    streams since it began or was restored.
+    """
+    spec: Any = self._spec
+    return spec.counters(self._made, self.rows)
 
   def get_state(self) -> dict[str, Any]:
     """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes.
@@ -295,7 +318,7 @@ class LoaderIterator(grain.DatasetIterator):
     if spec is self._spec:
       return
     self._parent.close()
-    self._parents = (_batches(spec, **self._ahead),)
+    self._parents = (self._begin(spec),)
     self._take(spec)
 
   # Orbax's own way of saving a stateful object (its v1 API calls these).

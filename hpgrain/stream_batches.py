@@ -72,10 +72,23 @@ class StreamSpec:
   end = None
   pad_last = True
 
-  def batches(self, num_workers: int = 0) -> grain.IterDataset:
-    """Returns the batches, each (fields, seconds by stage, left)."""
-    batches = StreamBatches(self.on_host(), num_workers=num_workers)
+  def host_batches(self, num_workers: int = 0) -> "StreamBatches":
+    """Returns the batches before they are placed, made by so many workers."""
+    return StreamBatches(self.on_host(), num_workers=num_workers)
+
+  def placed(self, batches: grain.IterDataset) -> grain.IterDataset:
+    """Returns `host_batches` as (fields, seconds by stage, left)."""
     return batches.map(_Placing(self.layout))
+
+  def counters(self, batches: "StreamBatches", rows: int) -> dict[str, Any]:
+    """Returns what became of the tokens of this process's streams.
+
+    Args:
+      batches: what `host_batches` returned.
+      rows: handed out so far. What is made ahead is counted, too.
+    """
+    del rows
+    return batches.counters()
 
   def on_host(self) -> "StreamSpec":
     """Returns the same without devices, for processes that have none."""
@@ -164,9 +177,18 @@ class StreamBatches(grain.IterDataset):
     """
     super().__init__()
     self._spec, self._num_workers = spec, num_workers
+    self._newest: _StreamBatchIterator | None = None
 
   def __iter__(self) -> "_StreamBatchIterator":
-    return _StreamBatchIterator(self._spec, self._num_workers)
+    self._newest = _StreamBatchIterator(self._spec, self._num_workers)
+    return self._newest
+
+  def counters(self) -> dict[str, Any]:
+    """Returns sums of the newest iterator since it began or was restored.
+
+    See `StreamReader.counters`. Of worker processes nothing is known: {}.
+    """
+    return {} if self._newest is None else self._newest.counters()
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""
@@ -183,7 +205,7 @@ class _StreamBatchIterator(grain.DatasetIterator):
   def __init__(self, spec: StreamSpec, num_workers: int):
     super().__init__()
     self._spec, self._num_workers = spec, num_workers
-    self._shares: list[grain.DatasetIterator] = []
+    self._shares: list[Any] = []
     self._begin({"rows": spec.first_row, STREAM_PARTS: []})
 
   def _begin(self, state: Mapping[str, Any]) -> None:
@@ -209,6 +231,12 @@ class _StreamBatchIterator(grain.DatasetIterator):
     joined = made[0] if len(made) == 1 else self._joined(made)
     self._row += self._spec.layout.shape[0]
     return joined
+
+  def counters(self) -> dict[str, Any]:
+    """Returns the reader's, if it is in this process."""
+    if self._num_workers or not self._shares:
+      return {}
+    return self._shares[0].counters()
 
   def _joined(self, made: Sequence[StreamBatch]) -> StreamBatch:
     """Returns a batch whose rows several shares have."""
@@ -331,6 +359,10 @@ class _ShareIterator(grain.DatasetIterator):
       streams = [v for v in self._streams if v % turn == rows[i] % turn]
       goes_on[i] = bool(streams) and self._reader.rows_left(streams).any()
     return goes_on
+
+  def counters(self) -> dict[str, Any]:
+    """Returns the reader's."""
+    return self._reader.counters()
 
   def get_state(self) -> Any:
     return self._reader.state()

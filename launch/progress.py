@@ -135,6 +135,7 @@ class Progress:
     say(
       f"step {self.step}  loss {self.loss:.4f}"
       f"  {line['tokens_per_second']:,.0f} tokens/s"
-      f"  waiting {line['wait_share']:.1%}  epochs: {epochs}"
+      f"  waiting {line['wait_share']:.1%}"
+      + (f"  epochs: {epochs}" if epochs else "")
       + (f"  digest {digest[:16]}" if digest else "")
     )

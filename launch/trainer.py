@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,20 @@ def _say_shares(batches: Any, training: ConfigDict) -> None:
     for name, count in zip(names, counts)
   )
   say(f"of {rows} rows: {shares}")
+
+
+def _say_tokens(counters: Mapping[str, Any]) -> None:
+  """Says what became of the tokens of packed rows."""
+  for name, sums in counters.get("sources", {}).items():
+    dropped = ", ".join(
+      f"{count:,} {reason}" for reason, count in sums["tokens_dropped"].items()
+    )
+    say(
+      f"tokens of {name}: {sums['tokens_read']:,} read, {sums['tokens']:,}"
+      f" kept" + (f", dropped: {dropped}" if dropped else "")
+    )
+  if counters:
+    say(f"padding: {counters['padded']:,} positions")
 
 
 def model_shape(
@@ -257,6 +272,7 @@ class _Loop:
       return
     if self._valid is not None:
       self._evaluate(state)
+    _say_tokens(self._batches.counters())
     say(
       f"done: step {step}, row {self._batches.rows}, loss {log.loss:.4f},"
       f" {self._checkpoints.path(saved)}"

@@ -248,3 +248,22 @@ def test_slices_are_refused():
   spec = StreamSpec(_rows(), _layout(8), FieldOptions())
   with pytest.raises(ValueError, match=r"dataloader\.num_workers"):
     StreamBatches(spec).set_slice(slice(0, None, 2))
+
+
+def test_counters_say_what_became_of_every_token():
+  iterator = iter(_loader(_rows(), num_rows=4))
+  found = _tokens(iterator)
+  counters = iterator.counters()
+  iterator.close()
+  total = sum(1 + (7 * i) % 8 for i in range(40))
+  source = counters["sources"]["a"]
+  assert (source["records"], source["tokens_read"]) == (40, total)
+  assert source["tokens"] == source["tokens_in_rows"] == total
+  assert source["tokens_dropped"] == {}
+  rows = sum(map(bool, found))
+  assert (counters["rows"], counters["padded"]) == (rows, rows * 8 - total)
+
+
+def test_a_loader_is_not_sliced():
+  with pytest.raises(ValueError, match=r"dataloader\.num_workers"):
+    _loader(_rows()).set_slice(slice(0, None, 2))
