@@ -25,7 +25,11 @@ def _vectors(name):
 
 def test_the_documents_blocks_are_all_checked():
   names = re.findall(r"```json (\w+)", _DOC)
-  source = Path(__file__).read_text("utf-8")
+  tests = Path(__file__).parent
+  source = "".join(
+    (tests / name).read_text("utf-8")
+    for name in ("test_order.py", "test_packed_orders.py")
+  )
   checked = re.findall(r'_vectors\("(\w+)"\)', source)
   assert sorted(names) == sorted(checked)
 
