@@ -112,8 +112,9 @@ class KeptTokens:
     Raises:
       ValueError: a pair is damaged.
     """
+    numbers = examples.tolist()
     rows = {
-      column: [self._reader(column)[e] for e in examples.tolist()]
+      column: list(map(self._reader(column).get, numbers))
       for column in (COLUMNS if weighted else (INPUT_IDS, LABELS))
     }
     splits = np.zeros(len(examples) + 1, np.int64)

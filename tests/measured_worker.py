@@ -60,7 +60,7 @@ class Numbers:
     return self._num_records
 
   def read(self, indices):
-    return indices
+    return indices.tolist()
 
   def place(self, index):
     return f"numbers, record {index + 1}"
@@ -91,7 +91,7 @@ class Spread:
     }
 
   def __call__(self, records, place):
-    records = np.asarray(records)
+    records = np.asarray(records, np.int64)
     self.seen += records[:1].tolist()
     if self._log is not None:
       self._log(records)
