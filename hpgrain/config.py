@@ -118,7 +118,7 @@ def _checked_value(key: Key, value: Any) -> Any:
   if key.kind == PATHS:
     if value is None or isinstance(value, str):
       return value
-    return tuple(read_entries(value, key=key.name))
+    return tuple(read_entries(value, key=key.name, noun="path"))
   return check_value(key, value)
 
 

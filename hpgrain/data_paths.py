@@ -27,9 +27,8 @@ WORKDIR = "{workdir}"
 _SUFFIXES = (".bin", ".idx")
 _FIELDS = ("path", "weight", "name")
 _FORMS = (
-  "a prefix or folder, a sequence of prefixes, a sequence of weight and"
-  ' prefix in turn such as (0.7, "a", 0.3, "b"), or a sequence of'
-  ' {"path", "weight", "name"}'
+  "a {0} or folder, a sequence of such, a sequence of weight and {0} in turn"
+  ' such as (0.7, "a", 0.3, "b"), or a sequence of {{"path", "weight", "name"}}'
 )
 
 
@@ -105,14 +104,21 @@ def parse_data_path(value: Any, *, key: str = "data_path") -> list[SourceSpec]:
   return specs
 
 
-def read_entries(value: Any, *, key: str = "data_path") -> list[SourceEntry]:
+def read_entries(
+  value: Any, *, key: str = "data_path", noun: str = "prefix"
+) -> list[SourceEntry]:
   """Returns the entries of `value` without looking at the disk.
+
+  Args:
+    value: one of the forms above.
+    key: what to call the value in errors.
+    noun: what to call what it names.
 
   Raises:
     ValueError: as `parse_data_path`, but for what only the disk can tell.
   """
   if isinstance(value, (list, tuple)) and value:
-    entries = _read_sequence(value, key=key)
+    entries = _read_sequence(value, key=key, noun=noun)
   elif (entry := _read_entry(value, key=key)) is not None:
     entries = [entry]
   else:
@@ -121,7 +127,9 @@ def read_entries(value: Any, *, key: str = "data_path") -> list[SourceEntry]:
       hint = " A flag needs `=` before its value: --config.dataset.data_path=X."
     elif _is_number(value):
       hint = f" A path that reads as a number is written './{value}'."
-    raise ValueError(f"{key} must be {_FORMS}; got {value!r}.{hint}")
+    raise ValueError(
+      f"{key} must be {_FORMS.format(noun)}; got {value!r}.{hint}"
+    )
   weighted = [entry for entry in entries if entry.weight is not None]
   if weighted and len(weighted) < len(entries):
     bare = next(entry for entry in entries if entry.weight is None)
@@ -132,13 +140,17 @@ def read_entries(value: Any, *, key: str = "data_path") -> list[SourceEntry]:
   return entries
 
 
-def _read_sequence(value: Sequence[Any], *, key: str) -> list[SourceEntry]:
+def _read_sequence(
+  value: Sequence[Any], *, key: str, noun: str
+) -> list[SourceEntry]:
   if not any(_is_number(item) or _is_numeric(item) for item in value):
     entries = []
     for item in value:
       entry = _read_entry(item, key=key)
       if entry is None:
-        raise ValueError(f"{key} must be {_FORMS}; got the entry {item!r}.")
+        raise ValueError(
+          f"{key} must be {_FORMS.format(noun)}; got the entry {item!r}."
+        )
       entries.append(entry)
     return entries
   # Weights and paths in turn. Anything else would be a guess.
@@ -151,8 +163,8 @@ def _read_sequence(value: Sequence[Any], *, key: str) -> list[SourceEntry]:
   )
   if not regular:
     raise ValueError(
-      f"{key} holds a number, so it must be a weight and a prefix in turn, such"
-      f' as (0.7, "a", 0.3, "b"); got {value!r}. A prefix that reads as a'
+      f"{key} holds a number, so it must be a weight and a {noun} in turn, such"
+      f' as (0.7, "a", 0.3, "b"); got {value!r}. A {noun} that reads as a'
       " number is written './7'."
     )
   return [
@@ -198,7 +210,7 @@ def _read_path(value: Any, *, key: str) -> str:
     raise ValueError(f"{key} has the path {value!r}, which is no string.")
   path = os.fspath(value)
   if not isinstance(path, str) or not path.strip():
-    raise ValueError(f"{key} has the path {path!r}; a prefix is expected.")
+    raise ValueError(f"{key} has the path {path!r}, which is empty.")
   parts = re.split(r"[,\s]+", path.strip())
   if len(parts) > 1 and _is_numeric(parts[0]):
     written = ", ".join(
@@ -206,7 +218,7 @@ def _read_path(value: Any, *, key: str) -> str:
     )
     raise ValueError(
       f"{key} is one string that begins with a weight: {path!r}. Write a tuple:"
-      f" ({written}); a prefix that begins so is written './{path}'."
+      f" ({written}); a path that begins so is written './{path}'."
     )
   # Shells complete to one of the two files; both stand for their prefix.
   return path[:-4] if path.endswith(_SUFFIXES) else path

@@ -47,7 +47,7 @@ def read_sources(value: Any, *, key: str = "data_path") -> list[OnlineSource]:
   Raises:
     ValueError: an unknown form or a bad weight.
   """
-  entries = read_entries(value, key=key)
+  entries = read_entries(value, key=key, noun="file")
   if all(entry.weight is None and entry.name is None for entry in entries):
     return [OnlineSource(tuple(entry.path for entry in entries), None, None)]
   if len(entries) == 1:

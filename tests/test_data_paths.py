@@ -201,7 +201,7 @@ def test_a_weight_for_some_only_is_refused():
     (7, r"got 7\. A path that reads as a number is written '\./7'"),
     ({1, 2}, r"got \{1, 2\}"),
     (b"/a", r"got b'/a'"),
-    ("", r"has the path ''; a prefix is expected"),
+    ("", r"has the path '', which is empty"),
     (" ", r"has the path ' '"),
     (("/a", None), r"got the entry None"),
     (("/a", ("/b",)), r"got the entry \('/b',\)"),
@@ -212,7 +212,7 @@ def test_a_weight_for_some_only_is_refused():
     ({"path": "/a", "name": 3}, r"names '/a' 3; a name is a string"),
     (
       "0.7 /a 0.3 /b",
-      r'begins with a weight: .* \(0\.7, "/a", 0\.3, "/b"\); a prefix',
+      r'begins with a weight: .* \(0\.7, "/a", 0\.3, "/b"\); a path',
     ),
     ("70,/a,30,/b", r'Write a tuple: \(70, "/a", 30, "/b"\)'),
   ],

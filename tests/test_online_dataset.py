@@ -309,7 +309,7 @@ def test_the_signature_is_that_of_the_keys():
     ({}, r"^dataset\.data_path is missing\. Give it files"),
     ({"data_pth": "/a"}, r"no argument 'data_pth'\. Did you mean 'data_path'"),
     ({"streaming": True}, r"'streaming': say dataset\.data_config\.dataset_ty"),
-    ({"data_path": 3}, r"^dataset\.data_path must be a prefix or folder"),
+    ({"data_path": 3}, r"^dataset\.data_path must be a file or folder"),
     (
       {"data_path": "/a", "shuffle_buffer_size": 0},
       r"shuffle_buffer_size must be an int of at least 1, got 0",

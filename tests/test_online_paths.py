@@ -65,11 +65,11 @@ def test_sources_are_named_after_their_first_path():
 @pytest.mark.parametrize(
   "value, message",
   [
-    ((0.7, "/a", "/b"), r"^data_path holds a number, so it must be a weight"),
+    ((0.7, "/a", "/b"), r"it must be a weight and a file in turn"),
     ([{"path": "/a", "weight": 1}, "/b"], r"'/b' has none\. Give every entry"),
     ((0, "/a", 1, "/b"), r"gives '/a' the weight 0"),
     ({"pth": "/a"}, r"the field 'pth'; .* Did you mean 'path'"),
-    ([], r"^data_path must be a prefix or folder"),
+    ([], r"^data_path must be a file or folder"),
     (None, r"got None"),
   ],
 )
