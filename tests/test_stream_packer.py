@@ -191,6 +191,28 @@ def test_a_position_written_out():
   )
 
 
+def test_first_fit_waits_for_examples_and_for_tokens():
+  options = PackingOptions(budget=8, packer="first_fit", min_buffered=2)
+  packer = packer_at(options, first_position(STREAM))
+  packer.add(table([[3], [2], [2], [4], [1], [8], [1]]))
+  assert packer.has_row()
+  # Two wait at once, but eight tokens only with the fourth.
+  assert packer.give()[LENGTH].tolist() == [3, 2, 2]
+  assert packer.position() == Position(
+    rows=1, at=10, arrived=1, used=0, offset=0
+  )
+  assert packer.has_row()
+  assert packer.give()[LENGTH].tolist() == [4, 1]
+  assert packer.position() == Position(
+    rows=2, at=16, arrived=1, used=0, offset=0
+  )
+  assert packer.has_row()
+  assert packer.give()[LENGTH].tolist() == [8]
+  assert packer.position() == Position(
+    rows=3, at=19, arrived=1, used=0, offset=0
+  )
+
+
 def test_a_position_inside_a_record_and_a_piece():
   options = PackingOptions(budget=6, packer="concat")
   packer = packer_at(options, first_position(STREAM))

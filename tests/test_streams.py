@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from listed_records import Listed, listed
 from reference_packers import Packing
 
-from hpgrain import fingerprint
+from hpgrain import fingerprint, stream_reader
 from hpgrain.fields import FieldOptions
 from hpgrain.packing import PackingOptions
 from hpgrain.streams import StreamRows
@@ -172,6 +173,20 @@ def shape_of(value):
 @given(case=cases(), data=st.data())
 def test_rows_are_the_reference_s_whoever_holds_the_streams(case, data):
   """Batches of changing sizes, streams held by others after each cut."""
+  # Small blocks, so that many are read.
+  first = data.draw(st.integers(1, 5), label="first block")
+  most = data.draw(st.integers(1, 9), label="greatest block")
+  with mock.patch.multiple(
+    stream_reader,
+    _FIRST_BLOCK=first,
+    _BLOCK=most,
+    _BLOCK_OF_STREAM=1,
+    _BLOCK_OF_SOURCE=1,
+  ):
+    run_legs(case, data)
+
+
+def run_legs(case, data):
   num_streams = case.options["num_streams"]
   states, row = None, 0
   for _ in range(data.draw(st.integers(1, 4), label="legs")):
