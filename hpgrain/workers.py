@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import grain
+from absl import flags
 
 # Batches that each worker keeps ready.
 _BUFFERED = 2
@@ -28,6 +29,10 @@ def start(
   Raises:
     Exception: as a worker raised it, or could not be started.
   """
+  if not flags.FLAGS.is_parsed():
+    # Grain reads flags of its own when it starts a process, and a program that
+    # has none of absl's never parses them.
+    flags.FLAGS.mark_as_parsed()
   options = grain.MultiprocessingOptions(
     num_workers=1, per_worker_buffer_size=_BUFFERED
   )

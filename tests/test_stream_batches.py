@@ -5,7 +5,6 @@ import grain
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 from hpgrain import shard
 from hpgrain.fields import FieldOptions
@@ -228,8 +227,6 @@ def test_a_state_that_is_none_is_refused(change, message):
 
 
 def test_worker_processes_change_neither_rows_nor_state():
-  if not flags.FLAGS.is_parsed():
-    flags.FLAGS.mark_as_parsed()
   alone = iter(_loader(_rows()))
   expected = [(_tokens([batch]), alone.get_state()) for batch in alone]
   alone.close()
