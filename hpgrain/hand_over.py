@@ -51,7 +51,12 @@ class _Held:
 
 
 class HandOver:
-  """Holds what was dealt until it is taken. For one thread at a time."""
+  """Holds what was dealt until it is taken. For one thread at a time.
+
+  Attributes:
+    memory_bytes: of the blocks that are in memory now.
+    spilled_bytes: that were written to spill files, all in all.
+  """
 
   def __init__(self, *, memory_bytes: int, folder: str | None = None):
     """Holds nothing, and makes no file before one is needed.
@@ -60,11 +65,11 @@ class HandOver:
       memory_bytes: what blocks in memory may take in all.
       folder: of the spill files; None takes the system's for such.
     """
-    self._memory_bytes = integer("handover_bytes", memory_bytes, minimum=0)
+    self._most_bytes = integer("handover_bytes", memory_bytes, minimum=0)
     self._folder = folder
     self._blocks: dict[int, _Held] = {}
     self._next = 0
-    self._in_memory = 0
+    self.memory_bytes = 0
     self._files: list[_SpillFile] = []
     self.spilled_bytes = 0
 
@@ -79,7 +84,7 @@ class HandOver:
     if not waiting:
       return number
     held: TokenBlock | _Spilled = tokens
-    if self._in_memory + tokens.nbytes > self._memory_bytes:
+    if self.memory_bytes + tokens.nbytes > self._most_bytes:
       try:
         held = self._spill(tokens)
       except OSError as error:
@@ -91,7 +96,7 @@ class HandOver:
           self._folder or tempfile.gettempdir(),
         ) from error
     else:
-      self._in_memory += tokens.nbytes
+      self.memory_bytes += tokens.nbytes
     has_weights = tokens.weights is not None
     self._blocks[number] = _Held(held, waiting, has_weights)
     return number
@@ -146,7 +151,7 @@ class HandOver:
   def _free(self, block: int) -> None:
     tokens = self._blocks.pop(block).tokens
     if isinstance(tokens, TokenBlock):
-      self._in_memory -= tokens.nbytes
+      self.memory_bytes -= tokens.nbytes
       return
     spill = tokens.where
     spill.blocks -= 1

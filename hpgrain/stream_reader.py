@@ -19,6 +19,7 @@ from hpgrain.hand_over import HandOver
 from hpgrain.packing import PackingOptions
 from hpgrain.record_batches import SharedTransforms
 from hpgrain.stream_barren import BarrenCheck
+from hpgrain.stream_block_sizes import BlockSizes
 from hpgrain.stream_counters import StreamCounters
 from hpgrain.stream_dealer import StreamDealer
 from hpgrain.stream_packer import Position, StreamPacker
@@ -26,15 +27,6 @@ from hpgrain.stream_pieces import BLOCK, no_pieces
 from hpgrain.stream_state import first_position, make_state, merge
 from hpgrain.stream_token_rows import StreamTokenRows
 from hpgrain.transforms.transform import Transform
-
-# Records of the first block, so that the first row comes soon. Each of the next
-# has twice as many, up to so many that calls of streams and sources cost little
-# beside what they do, or up to so many tokens.
-_FIRST_BLOCK = 128
-_BLOCK = 1024
-_BLOCK_OF_STREAM = 32
-_BLOCK_OF_SOURCE = 64
-_BLOCK_TOKENS = 1 << 22
 
 
 class StreamReader:
@@ -82,9 +74,6 @@ class StreamReader:
     self._pack_window, self._vocab_size = pack_window, vocab_size
     self._shuffled, self._endless = shuffled, endless
     self._handover = (handover_bytes, spill_folder)
-    self._most = max(
-      _BLOCK, _BLOCK_OF_STREAM * num_streams, _BLOCK_OF_SOURCE * len(names)
-    )
     self._stand({v: first_position(v) for v in self._streams})
 
   def _stand(self, positions: dict[int, Position]) -> None:
@@ -119,8 +108,12 @@ class StreamReader:
       num_held=len(self._streams),
       shuffled=self._shuffled,
     )
-    self._block = _FIRST_BLOCK
-    self._catch_up = self._records_known(positions)
+    self._sizes = BlockSizes(
+      positions.values(),
+      next_record=self._blended.next_record,
+      num_streams=self._num_streams,
+      num_sources=len(self._names),
+    )
     # Where the sources were before each block that a stream may need again.
     self._places: list[tuple[int, list[Any]]] = []
 
@@ -197,6 +190,11 @@ class StreamReader:
     return self._counters.as_dict()
 
   @property
+  def waiting_bytes(self) -> int:
+    """Bytes of tokens that wait in memory for their streams now."""
+    return self._held.memory_bytes
+
+  @property
   def spilled_bytes(self) -> int:
     """Bytes that were written to spill files since then."""
     return self._held.spilled_bytes
@@ -244,12 +242,9 @@ class StreamReader:
     everything = False
     if self._endless:
       everything = self._barren.looks_everywhere(stream, self._blended.epochs())
-    dealt = self._dealer.deal(
-      self._block + self._catch_up, everything=everything
-    )
-    self._catch_up = 0
+    dealt = self._dealer.deal(self._sizes.take(), everything=everything)
     if dealt is not None:
-      self._block = self._next_block(len(dealt.tokens.ids))
+      self._sizes.saw(len(dealt.tokens.ids))
       waiting = sum(
         self._packers[v].add(pieces) for v, pieces in dealt.parts.items()
       )
@@ -261,27 +256,6 @@ class StreamReader:
       for packer in self._packers.values():
         packer.end()
     return True
-
-  def _records_known(self, positions: dict[int, Position]) -> int:
-    """Returns about how many records streams at positions have looked at.
-
-    They are read in one block. Those before the oldest that is needed are
-    found, but not made, so any number of them may be.
-    """
-    if not positions:
-      return 0
-    oldest = min(position.at for position in positions.values())
-    newest = max(
-      position.at + position.arrived * self._num_streams
-      for position in positions.values()
-    )
-    skipped = max(oldest - self._blended.next_record, 0)
-    return skipped + min(newest - oldest, self._most)
-
-  def _next_block(self, tokens: int) -> int:
-    """Returns the records of the next block, the last having had so many."""
-    fitting = _BLOCK_TOKENS * self._block // max(tokens, 1)
-    return max(min(2 * self._block, self._most, fitting), 1)
 
   def _keep_place(self) -> None:
     """Notes where the sources are, and forgets places that none needs."""

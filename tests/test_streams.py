@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from listed_records import Listed, listed
 from reference_packers import Packing
 
-from hpgrain import fingerprint, stream_reader
+from hpgrain import fingerprint, stream_block_sizes
 from hpgrain.fields import FieldOptions
 from hpgrain.packing import PackingOptions
 from hpgrain.streams import StreamRows
@@ -177,11 +177,11 @@ def test_rows_are_the_reference_s_whoever_holds_the_streams(case, data):
   first = data.draw(st.integers(1, 5), label="first block")
   most = data.draw(st.integers(1, 9), label="greatest block")
   with mock.patch.multiple(
-    stream_reader,
-    _FIRST_BLOCK=first,
-    _BLOCK=most,
-    _BLOCK_OF_STREAM=1,
-    _BLOCK_OF_SOURCE=1,
+    stream_block_sizes,
+    FIRST=first,
+    MOST=most,
+    MOST_OF_STREAM=1,
+    MOST_OF_SOURCE=1,
   ):
     run_legs(case, data)
 
@@ -250,6 +250,7 @@ def test_every_token_is_in_a_row_or_counted_as_left_out(case):
   while reader.rows_left(range(case.options["num_streams"])).any():
     numbers = list(range(len(numbers) + case.options["num_streams"]))
     check_rows(case, reader, numbers[-case.options["num_streams"] :])
+  assert reader.waiting_bytes == 0
   counters = reader.counters()
   rows = [row for row in map(case.expected.row, numbers) if row is not None]
   assert counters["rows"] == len(rows)
@@ -345,6 +346,10 @@ def test_rows_between_are_made_and_left_out():
   assert made["input_ids"][0].tolist() == list(range(400, 408))
   assert reader.state()["streams"] == {"0": [3, 6, 1, "0", 0]}
   assert reader.counters()["rows"] == 3
+  assert reader.waiting_bytes > 0
+  fields_of(reader, [10], 8)
+  assert reader.counters()["rows"] == 6
+  assert reader.waiting_bytes == 0
   with pytest.raises(IndexError, match="Row 2 is row 1 of stream 0, which has"):
     reader.rows([2])
   with pytest.raises(KeyError, match="Stream 1 is not among the 1 that are"):
