@@ -32,28 +32,35 @@ class RecordBatch:
   def __init__(
     self,
     parts: Sequence[tuple[SourceRecords, np.ndarray]],
+    *,
     names: Sequence[str],
+    num_streams: int,
   ):
-    """Takes records of sources.
+    """Takes records of sources, those of a stream one after the other.
 
     Args:
       parts: what sources gave, and int64[k], which of it to take. They were
         wanted when they were read.
       names: of all sources.
+      num_streams: V; record g is stream g % V's.
     """
     self._parts, self._names = tuple(parts), names
-    self.records: list[Record] = []
+    records: list[Record | None] = []
     for part, chosen in parts:
-      records = [part.records[i] for i in chosen.tolist()]
-      self.records += [record for record in records if record is not None]
-      assert len(records) == sum(r is not None for r in records), "wanted"
+      records += [part.records[i] for i in chosen.tolist()]
     none = np.zeros(0, np.int64)
-    self.number = np.concatenate(
+    number = np.concatenate(
       [none, *(part.number[chosen] for part, chosen in parts)]
     )
     sizes = [len(chosen) for _, chosen in parts]
-    self.source = np.repeat([part.source for part, _ in parts], sizes)
     self._ends = np.cumsum(sizes)
+    self._order = np.lexsort((number, number % num_streams))
+    self.number = number[self._order]
+    source = np.repeat([part.source for part, _ in parts], sizes)
+    self.source = source[self._order]
+    found = [records[i] for i in self._order.tolist()]
+    self.records = [record for record in found if record is not None]
+    assert len(self.records) == len(self.number), "all were wanted"
 
   def __len__(self) -> int:
     """Number of records."""
@@ -61,10 +68,11 @@ class RecordBatch:
 
   def place(self, i: int) -> str:
     """Returns where record i lies."""
-    which = int(np.searchsorted(self._ends, i, side="right"))
+    taken = int(self._order[i])
+    which = int(np.searchsorted(self._ends, taken, side="right"))
     part, chosen = self._parts[which]
     before = int(self._ends[which]) - len(chosen)
-    return part.place(int(chosen[i - before]))
+    return part.place(int(chosen[taken - before]))
 
   def place_of(self, examples: Examples, example: int) -> str:
     """Returns where the record of an example lies, and its source."""
@@ -84,13 +92,16 @@ class SharedTransforms:
   def batches(
     self,
     parts: Sequence[tuple[SourceRecords, np.ndarray]],
+    *,
     names: Sequence[str],
+    num_streams: int,
   ) -> list[tuple[Transform, RecordBatch]]:
     """Returns the records of a block, by the transform that takes them.
 
     Args:
       parts: as `RecordBatch` takes them; those without a record are left out.
-      names: of all sources.
+      names: as `RecordBatch` takes them.
+      num_streams: likewise.
     """
     grouped: dict[int, list[tuple[SourceRecords, np.ndarray]]] = {}
     for part, chosen in parts:
@@ -98,7 +109,10 @@ class SharedTransforms:
         group = self._group_of(part.source)
         grouped.setdefault(group, []).append((part, chosen))
     return [
-      (self._transforms[group], RecordBatch(found, names))
+      (
+        self._transforms[group],
+        RecordBatch(found, names=names, num_streams=num_streams),
+      )
       for group, found in grouped.items()
     ]
 

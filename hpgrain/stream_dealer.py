@@ -13,14 +13,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpgrain.blended_records import BlendedRecords
+from hpgrain.blended_records import BlendedRecords, SourceRecords
 from hpgrain.examples import Examples
 from hpgrain.packing import PackingOptions
 from hpgrain.record_batches import RecordBatch, SharedTransforms
 from hpgrain.records import IGNORE_INDEX
 from hpgrain.stream_counters import StreamCounters
-from hpgrain.stream_pieces import BEGIN, RECORD, make_pieces, no_pieces
-from hpgrain.token_blocks import TokenBlock, joined
+from hpgrain.stream_pieces import (
+  BEGIN,
+  BLOCK,
+  LENGTH,
+  RECORD,
+  make_pieces,
+  no_pieces,
+)
+from hpgrain.token_blocks import TokenBlock
 from hpgrain.transforms.transform import Transform, refuse_several
 
 # No record has this number: of streams that are not held, none is wanted.
@@ -32,13 +39,13 @@ class Dealt:
   """What a block of records gave.
 
   Attributes:
-    tokens: of all pieces.
+    tokens: blocks of them, each of one stream; pieces say in which they are.
     parts: of each held stream that got any, its pieces in order (see
       `stream_pieces`).
     found: whether any record gave a piece, of whatever stream.
   """
 
-  tokens: TokenBlock
+  tokens: list[TokenBlock]
   parts: dict[int, np.ndarray]
   found: bool
 
@@ -104,22 +111,51 @@ class StreamDealer:
       return None
     held = [part.number >= self._first_of(part.number) for part in block.parts]
     chosen = [(p, np.flatnonzero(h)) for p, h in zip(block.parts, held)]
-    tables, blocks, size = [], [], 0
-    for transform, batch in self._transforms.batches(chosen, self._names):
-      table, tokens = self._tokenized(transform, batch)
-      table[BEGIN] += size
-      size += len(tokens.ids)
-      tables.append(table)
-      blocks.append(tokens)
+    tables: list[np.ndarray] = []
+    blocks: list[TokenBlock] = []
+    for transform, batch in self._batches(chosen):
+      pieces, tokens = self._tokenized(transform, batch)
+      tables.append(pieces)
+      blocks += self._apart(pieces, tokens, len(blocks))
     parts = self._by_stream(tables)
     found = bool(parts)
     if everything:
       others = [(p, np.flatnonzero(~h)) for p, h in zip(block.parts, held)]
       found |= any(
         len(transform(batch.records, batch.place))
-        for transform, batch in self._transforms.batches(others, self._names)
+        for transform, batch in self._batches(others)
       )
-    return Dealt(joined(blocks), parts, found)
+    return Dealt(blocks, parts, found)
+
+  def _batches(
+    self, parts: Sequence[tuple[SourceRecords, np.ndarray]]
+  ) -> list[tuple[Transform, RecordBatch]]:
+    return self._transforms.batches(
+      parts, names=self._names, num_streams=len(self._firsts)
+    )
+
+  def _apart(
+    self, pieces: np.ndarray, tokens: TokenBlock, first: int
+  ) -> list[TokenBlock]:
+    """Returns the tokens of each stream by themselves, numbered from `first`.
+
+    So what one stream has taken is free, however long the others lag. Pieces
+    of a stream follow each other, and so do their tokens.
+    """
+    if not pieces.shape[1]:
+      return []
+    stream = pieces[RECORD] % len(self._firsts)
+    cuts = np.flatnonzero(stream[1:] != stream[:-1]) + 1
+    splits = [0, *cuts.tolist(), len(stream)]
+    counts = np.diff(splits)
+    ends = pieces[BEGIN] + pieces[LENGTH]
+    begins = pieces[BEGIN, splits[:-1]]
+    pieces[BLOCK] = first + np.repeat(np.arange(len(counts)), counts)
+    pieces[BEGIN] -= np.repeat(begins, counts)
+    return [
+      tokens.part(begin, int(ends[last - 1]))
+      for begin, last in zip(begins.tolist(), splits[1:])
+    ]
 
   def _first_of(self, number: np.ndarray) -> np.ndarray:
     """Returns the first record that the streams of records take."""

@@ -99,8 +99,8 @@ class StreamPacker:
     """Whether it holds pieces, of which at least one more row will be made."""
     return self._waiting > 0
 
-  def add(self, pieces: np.ndarray) -> int:
-    """Takes the pieces that follow; returns how many tokens it waits to give.
+  def add(self, pieces: np.ndarray) -> np.ndarray:
+    """Takes the pieces that follow; returns how many tokens of each it needs.
 
     Args:
       pieces: see `stream_pieces`. They are its own from now on.
@@ -124,9 +124,9 @@ class StreamPacker:
       self._cut = 0
     self._parts.append(pieces)
     self._flags.append(used)
-    waiting = int(pieces[LENGTH][~used].sum())
-    self._waiting += waiting
-    return waiting
+    needed = np.where(used, 0, pieces[LENGTH])
+    self._waiting += int(needed.sum())
+    return needed
 
   def end(self) -> None:
     """Says that no piece follows.

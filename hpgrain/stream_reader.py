@@ -21,7 +21,7 @@ from hpgrain.record_batches import SharedTransforms
 from hpgrain.stream_barren import BarrenCheck
 from hpgrain.stream_block_sizes import BlockSizes
 from hpgrain.stream_counters import StreamCounters
-from hpgrain.stream_dealer import StreamDealer
+from hpgrain.stream_dealer import Dealt, StreamDealer
 from hpgrain.stream_packer import Position, StreamPacker
 from hpgrain.stream_pieces import BLOCK, no_pieces
 from hpgrain.stream_state import first_position, make_state, merge
@@ -244,18 +244,28 @@ class StreamReader:
       everything = self._barren.looks_everywhere(stream, self._blended.epochs())
     dealt = self._dealer.deal(self._sizes.take(), everything=everything)
     if dealt is not None:
-      self._sizes.saw(len(dealt.tokens.ids))
-      waiting = sum(
-        self._packers[v].add(pieces) for v, pieces in dealt.parts.items()
-      )
-      number = self._held.put(dealt.tokens, waiting)
-      for pieces in dealt.parts.values():
-        pieces[BLOCK] = number
+      self._sizes.saw(sum(len(tokens.ids) for tokens in dealt.tokens))
+      self._hand_over(dealt)
       self._barren.saw(dealt.parts, dealt.found)
     if self._blended.ended:
       for packer in self._packers.values():
         packer.end()
     return True
+
+  def _hand_over(self, dealt: Dealt) -> None:
+    """Gives streams their pieces, and holds the tokens until they take them."""
+    needed = np.zeros(len(dealt.tokens), np.int64)
+    for v, pieces in dealt.parts.items():
+      np.add.at(needed, pieces[BLOCK], self._packers[v].add(pieces))
+    numbers = np.array(
+      [
+        self._held.put(tokens, waiting)
+        for tokens, waiting in zip(dealt.tokens, needed.tolist())
+      ],
+      np.int64,
+    )
+    for pieces in dealt.parts.values():
+      pieces[BLOCK] = numbers[pieces[BLOCK]]
 
   def _keep_place(self) -> None:
     """Notes where the sources are, and forgets places that none needs."""

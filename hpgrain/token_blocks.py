@@ -1,7 +1,6 @@
-"""Tokens of many examples, and several such blocks as one."""
+"""Tokens of many examples, one after the other."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,29 +27,18 @@ class TokenBlock:
     weights = 0 if self.weights is None else self.weights.nbytes
     return self.ids.nbytes + self.labels.nbytes + weights
 
-
-def joined(blocks: Sequence[TokenBlock]) -> TokenBlock:
-  """Returns one block of several, one after the other."""
-  if len(blocks) == 1:
-    return blocks[0]
-  weights = None
-  if any(block.weights is not None for block in blocks):
-    weights = np.concatenate([_weights(block) for block in blocks])
-  none = np.zeros(0, np.int32)
-  return TokenBlock(
-    np.concatenate([none, *(block.ids for block in blocks)]),
-    np.concatenate([none, *(block.labels for block in blocks)]),
-    weights,
-  )
+  def part(self, begin: int, end: int) -> "TokenBlock":
+    """Returns a copy of tokens [begin, end); itself, if it is all."""
+    if begin == 0 and end == len(self.ids):
+      return self
+    weights = self.weights
+    return TokenBlock(
+      self.ids[begin:end].copy(),
+      self.labels[begin:end].copy(),
+      None if weights is None else weights[begin:end].copy(),
+    )
 
 
 def plain_weights(labels: np.ndarray) -> np.ndarray:
   """Returns float32[t]: 1 for every label, 0 where there is none."""
   return (labels != IGNORE_INDEX).astype(np.float32)
-
-
-def _weights(block: TokenBlock) -> np.ndarray:
-  """What each label counts for, float32[t]."""
-  if block.weights is not None:
-    return block.weights
-  return plain_weights(block.labels)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from listed_records import Listed, listed
 
+from hpgrain.blend import StableBlend
 from hpgrain.blended_records import BlendedRecords
 from hpgrain.examples import Examples
 from hpgrain.packing import PackingOptions
@@ -11,6 +12,7 @@ from hpgrain.stream_counters import StreamCounters
 from hpgrain.stream_dealer import StreamDealer
 from hpgrain.stream_pieces import (
   BEGIN,
+  BLOCK,
   COUNT,
   LENGTH,
   OFFSET,
@@ -63,8 +65,8 @@ def tokens_of(dealt):
   """{stream: [(record, tokens)]}."""
   return {
     v: [
-      (int(r), dealt.tokens.ids[b : b + n].tolist())
-      for r, b, n in pieces[[RECORD, BEGIN, LENGTH]].T
+      (r, dealt.tokens[block].ids[b : b + n].tolist())
+      for r, block, b, n in pieces[[RECORD, BLOCK, BEGIN, LENGTH]].T.tolist()
     ]
     for v, pieces in dealt.parts.items()
   }
@@ -141,10 +143,40 @@ def test_weights_are_kept_for_those_that_have_them():
     firsts={0: 0, 1: 1},
     weights=[1, 1],
   )
-  tokens = deal.deal(4).tokens
-  assert tokens.ids.tolist() == [1, 2, 3, 4]
-  assert tokens.labels.tolist() == [1, 2, 3, -100]
-  assert tokens.weights.tolist() == [1, 1, 0.5, 0]
+  first, second = deal.deal(4).tokens
+  assert first.ids.tolist() == first.labels.tolist() == [1, 2]
+  assert first.weights is None
+  assert second.ids.tolist() == [3, 4]
+  assert second.labels.tolist() == [3, -100]
+  assert second.weights.tolist() == [0.5, 0]
+
+
+def test_each_stream_s_tokens_are_a_block_of_their_own():
+  sources = [listed("a", [2, 9, 1, 3]), listed("b", [1] * 4)]
+  deal = dealer(
+    sources,
+    [Spy(max_seq_len=9), Spy(max_seq_len=9)],
+    firsts={1: 0, 2: 0},
+    num_streams=3,
+    weights=[1, 1],
+    overlong="drop",
+  )
+  dealt = deal.deal(8)
+  assert sorted(dealt.parts) == [1, 2]
+  assert len(dealt.tokens) == 2
+  for (v, pieces), tokens in zip(
+    dealt.parts.items(), dealt.tokens, strict=True
+  ):
+    assert set(pieces[BLOCK].tolist()) == {v - 1}
+    assert tokens.ids.base is None
+    for r, begin, n in pieces[[RECORD, BEGIN, LENGTH]].T.tolist():
+      source, k = StableBlend([1, 1]).locate(np.array([r]))
+      assert (
+        tokens.ids[begin : begin + n].tolist()
+        == [100 * int(k[0]) + i for i in range([2, 9, 1, 3][k[0]])]
+        if source[0] == 0
+        else [100 * int(k[0])]
+      )
 
 
 def test_a_transform_returns_as_many_as_it_got():

@@ -235,7 +235,7 @@ def test_it_says_how_many_tokens_wait():
   pieces = table([[5], [4, 4], [3], [6]], first=1)
   assert not packer.waits
   # Of 4 4 3 the first and the last are used.
-  assert packer.add(pieces) == 4 + 6
+  assert packer.add(pieces).tolist() == [0, 4, 0, 6]
   assert packer.waits
   packer.end()
   assert packer.has_row()
