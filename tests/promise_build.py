@@ -251,12 +251,15 @@ def run_legs(
       if state is not None:
         iterator.set_state(state)
       shares_ = Shares(iterator.spec, leg, mesh, row, state)
+      ended = False
       for step in range(leg.num_batches):
         where = f"leg {number}, batch {step} (row {row})"
         got, entry = next(iterator, None), next(expected, None)
         if got is None or entry is None:
           if (got is None) != (entry is None):
             raise Mismatch(f"{where}: the data ends too soon or too late")
+          shares_.check_end(where)
+          ended = True
           break
         chosen, after = entry
         width = padded_width(recipe, chosen, leg)
@@ -268,7 +271,8 @@ def run_legs(
         if iterator.rows != row:
           raise Mismatch(f"{where}: {iterator.rows} rows are counted")
       state = json.loads(json.dumps(iterator.get_state()))
-      state = shares_.state(state)
+      if not ended:
+        state = shares_.state(state)
     finally:
       iterator.close()
       shares_.close()
@@ -326,10 +330,13 @@ class Shares:
     if len(processes) == 1:
       return
     width = next(iter(want.values())).shape[1]
+    left = []
     for process in processes:
       layout = self.layout(process, width)
       if self.streams:
-        parts = next(self.streams[process]).parts
+        batch = next(self.streams[process])
+        parts = batch.parts
+        left += batch.left
       else:
         parts, _ = batches_lib.make_shards(
           self.spec.samples,
@@ -345,6 +352,15 @@ class Shares:
             {name: array[slices[device]] for name, array in want.items()},
             f"{where}, process {process}, device {device.id}",
           )
+
+    if self.spec.epochs is not None and left and not np.any(left):
+      raise Mismatch(f"{where}: the processes would end before it")
+
+  def check_end(self, where: str) -> None:
+    """Raises Mismatch unless the processes would know that there is no more."""
+    left = [of for it in self.streams.values() for of in next(it).left]
+    if np.any(left):
+      raise Mismatch(f"{where}: some process would go on: {left}")
 
   def state(self, state: dict[str, Any]) -> dict[str, Any]:
     """The state of the leg; of streams, put together from the shares'."""
