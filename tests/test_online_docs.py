@@ -1,4 +1,4 @@
-"""docs/online.md against the code: its commands, keys and examples.
+"""docs/online.md, and README on it, against the code.
 
 The Python of the page is run from top to bottom, in one program, as a reader
 would: only the folder and the size of a batch are others.
@@ -16,11 +16,13 @@ from absl import flags
 from helpers_tokenizer import save_word_tokenizer
 from ml_collections import config_flags
 
-from hpgrain.config import check
+import hpgrain
+from hpgrain.config import base_config, check
 from hpgrain.config_schema import BY_NAME
 
 _ROOT = Path(__file__).parents[1]
 _TEXT = (_ROOT / "docs/online.md").read_text("utf-8")
+_README = (_ROOT / "README.md").read_text("utf-8")
 
 
 def _blocks(language, text=_TEXT):
@@ -98,7 +100,7 @@ def _run(code, folder, seen):
   """Runs the page's Python with the test's folder, and a smaller batch."""
   code = code.replace('"/data/', f'"{folder}/')
   code = code.replace("global_batch_size = 512", "global_batch_size = 8")
-  code = code.replace("max_seq_len = 2048", "max_seq_len = 256")
+  code = re.sub("max_seq_len = (2048|4096)", "max_seq_len = 256", code)
   exec(compile(code, "<docs/online.md>", "exec"), seen)
 
 
@@ -132,3 +134,51 @@ def test_its_python_runs(folder, capsys):
   _run(streams, folder, seen)
   assert seen["batch"]["input_ids"].shape == (8, 4096)
   assert (np.asarray(seen["batch"]["segment_ids"])[:, 3500] > 0).all()
+
+
+def test_the_python_of_the_readme_runs(folder):
+  (code,) = [b for b in _blocks("python", _README) if '"online"' in b]
+  mesh = jax.make_mesh((4, 2), ("data", "cp"))
+  seen = {"hpgrain": hpgrain, "base_config": base_config, "mesh": mesh}
+  _run(code, folder, seen)
+  assert next(seen["batches"])["input_ids"].shape == (8, 256)
+  seen["batches"].close()
+
+
+def test_the_readme_names_every_config():
+  names = set(re.findall(r"`(\w+)`", _README))
+  assert {path.stem for path in (_ROOT / "configs").glob("*.py")} <= names
+
+
+@pytest.mark.parametrize("text", [_README, _TEXT])
+def test_files_that_are_named_are_there(text):
+  links = re.findall(r"\]\((?!http)([^)#]+)", text)
+  folder = _ROOT if text is _README else _ROOT / "docs"
+  assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_modules_that_the_readme_names_are_there():
+  table = "\n".join(re.findall(r"^\|.*\|$", _README, re.M))
+  # In the reference's own column are names of its files.
+  cells = [line.split("|") for line in table.splitlines()]
+  ours = "\n".join(line[-2] for line in cells) + "\n".join(
+    line[1]
+    for line in cells
+    if ".py" in line[1] and "online_utils" not in line[1]
+  )
+  modules = re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", ours)
+  assert len(modules) > 40
+  package = _ROOT / "hpgrain"
+  missing = [m for m in modules if not (package / m).exists()]
+  assert missing == []
+
+
+def test_headings_that_are_linked_are_there():
+  anchors = {
+    re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+    for heading in re.findall(r"^#+ (.*)$", _TEXT, re.M)
+  }
+  linked = re.findall(r"\]\(docs/online\.md#([\w-]+)\)", _README)
+  linked += re.findall(r"\]\(#([\w-]+)\)", _TEXT)
+  assert len(linked) > 2
+  assert set(linked) <= anchors
