@@ -8,19 +8,21 @@ Rows are planned from the table, so any row can be made by itself: of its
 examples the records are read and transformed again, or their tokens kept.
 """
 
+import json
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from hpgrain.arguments import integer, row_numbers
-from hpgrain.examples import Examples, take_examples
+from hpgrain.examples import Examples
 from hpgrain.index_cache import IndexCache
 from hpgrain.kept_tokens import KeptTokens
 from hpgrain.lengths_cache import LengthsCache, Measured
 from hpgrain.lengths_scan import Finished, LengthsScan
-from hpgrain.lengths_table import LengthsTable, filled_examples
+from hpgrain.lengths_table import LengthsTable
+from hpgrain.measured_together import read_together
 from hpgrain.sources.records import Records
 from hpgrain.transforms.transform import Transform, refuse_several
 
@@ -82,6 +84,7 @@ class MeasuredRecords:
       )
     self._measured: Measured | None = None
     self._kept: KeptTokens | None = None
+    self._shared: str | None = None
     # Whether another process would not find the table in the folder.
     self._in_memory = False
     self._lock = threading.Lock()
@@ -113,7 +116,7 @@ class MeasuredRecords:
   @property
   def one_to_one(self) -> bool:
     """Whether no record makes more than one example, as measured."""
-    return self._table().first_example is None
+    return self.table().first_example is None
 
   @property
   def counters(self) -> dict[str, Any]:
@@ -142,11 +145,11 @@ class MeasuredRecords:
 
     Where `one_to_one`, a record that makes none has one of length 0.
     """
-    return self._table().examples(records)
+    return self.table().examples(records)
 
   def lengths(self, examples: np.ndarray) -> np.ndarray:
     """Returns int32[n], positions of each example; 0 where it is left out."""
-    return self._table().lengths[examples]
+    return self.table().lengths[examples]
 
   def read(self, examples: np.ndarray | Sequence[int]) -> Examples:
     """Makes examples, each under a record of its own, as they are asked for.
@@ -162,7 +165,7 @@ class MeasuredRecords:
       ValueError: an example has another length than was measured, or a record
         cannot be read.
     """
-    table = self._table()
+    table = self.table()
     wanted = self._numbers(examples)
     if self._kept is not None and self._kept.is_there():
       assert self._measured is not None, "it was measured"
@@ -170,31 +173,37 @@ class MeasuredRecords:
       now = np.diff(made.example_splits)
       for i in np.flatnonzero(now != table.lengths[wanted])[:1]:
         record = int(table.records_of(wanted[i : i + 1])[0])
-        self._refuse(record, now[i : i + 1], table.lengths[wanted[i : i + 1]])
+        self.refuse(record, now[i : i + 1], table.lengths[wanted[i : i + 1]])
       return made
-    records, inverse = np.unique(table.records_of(wanted), return_inverse=True)
-    made = self.transform(
-      self.records.read(records), lambda i: self.records.place(int(records[i]))
-    )
-    self._check(table, records, made)
-    first, _ = table.examples(records)
-    # Of each asked one: its number among those that were made.
-    number = made.record_splits[inverse] + wanted - first[inverse]
-    return take_examples(made, np.where(table.lengths[wanted] > 0, number, -1))
+    return read_together([self], [wanted])
+
+  @property
+  def shared_transform(self) -> str | None:
+    """JSON that sources have in common which `read_together` may read.
+
+    None where examples are not made, but kept.
+    """
+    self.measure()
+    if self._kept is not None and self._kept.is_there():
+      return None
+    if self._shared is None:
+      self._shared = json.dumps(self.transform.identity, sort_keys=True)
+    return self._shared
 
   def place(self, example: int) -> str:
     """Where the record of an example lies, for messages."""
-    record = self._table().records_of(self._numbers([example]))[0]
+    record = self.table().records_of(self._numbers([example]))[0]
     return self.records.place(int(record))
 
-  def _table(self) -> LengthsTable:
+  def table(self) -> LengthsTable:
+    """Returns the lengths, which it finds unless they are known."""
     self.measure()
     assert self._measured is not None, "it was measured"
     return self._measured.table
 
   def _numbers(self, examples: np.ndarray | Sequence[int]) -> np.ndarray:
     numbers = row_numbers(examples).reshape(-1)
-    count = len(self._table().lengths)
+    count = len(self.table().lengths)
     if numbers.size and numbers.max() >= count:
       raise IndexError(
         f"Source {self.name!r} has {count} examples, from 0; got"
@@ -266,27 +275,12 @@ class MeasuredRecords:
         lambda _: self.records.place(record),
       )
 
-  def _check(
-    self, table: LengthsTable, records: np.ndarray, made: Examples
-  ) -> None:
-    """Checks that records make what they were measured to make.
+  def refuse(self, record: int, now: np.ndarray, then: np.ndarray) -> NoReturn:
+    """Says that a record makes examples of other lengths than it did.
 
     Raises:
-      ValueError: at the first that does not.
+      ValueError: always.
     """
-    then = table.filled(records)
-    now = filled_examples(
-      np.diff(made.record_splits), np.diff(made.example_splits)
-    )
-    if all(map(np.array_equal, then, now)):
-      return
-    for i, record in enumerate(records.tolist()):
-      before = then[1][then[0] == i]
-      after = now[1][now[0] == i]
-      if not np.array_equal(before, after):
-        self._refuse(record, after, before)
-
-  def _refuse(self, record: int, now: np.ndarray, then: np.ndarray) -> None:
     folder = self._cache.folder
     again = "start anew"
     if folder is not None:

@@ -1,7 +1,8 @@
 """Planned rows in, their examples made once, and windows of fields out.
 
   plan      row 0: a5[0:3] b2[0:4]     row 1: a5[3:6]
-  read      a5 once, b2 once           one call a source, whatever the windows
+  read      a5 once, b2 once           whatever the windows; sources of equal
+                                       transforms by one call
   fields    any window of any field
 
 A record is tokenized whole, so rows are read as a whole: a process that holds
@@ -9,6 +10,7 @@ a part of the positions makes all tokens, once, and copies its part.
 """
 
 import dataclasses
+import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -18,6 +20,8 @@ import numpy as np
 from hpgrain.example_order import Lengths
 from hpgrain.examples import Examples
 from hpgrain.fields import FieldOptions
+from hpgrain.measured import MeasuredRecords
+from hpgrain.measured_together import read_together
 from hpgrain.packed_fields import PackedPlans, clip, make_packed_fields
 from hpgrain.records import DATASET_ID, IGNORE_INDEX, LABELS, TOKENS
 
@@ -123,26 +127,67 @@ class OnlineRows:
 
   def _make(self) -> tuple[np.ndarray, _Tokens]:
     plans = self._plans
-    begins = np.zeros(len(plans.length), np.int64)
+    # An example that is cut may have several pieces here.
+    order = np.lexsort((plans.example, plans.source))
+    source, example = plans.source[order], plans.example[order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (source[1:] != source[:-1]) | (example[1:] != example[:-1])
+    source, example = source[is_new], example[is_new]
     parts: list[Examples] = []
+    begin = np.zeros(len(example), np.int64)
     num_tokens = 0
-    for i in np.unique(plans.source).tolist():
-      chosen = np.flatnonzero(plans.source == i)
-      # An example that is cut may have several pieces here.
-      numbers, which = np.unique(plans.example[chosen], return_inverse=True)
-      part = self._members[i].read(numbers)
-      self._check_ids(i, numbers, part)
-      begins[chosen] = (
-        num_tokens + part.example_splits[which] + plans.offset[chosen]
-      )
+    for group in self._groups(source):
+      chosen = np.concatenate([np.arange(a, b) for _, a, b in group])
+      part = self._read([(i, example[a:b]) for i, a, b in group])
+      self._check_ids(source[chosen], example[chosen], part)
+      begin[chosen] = num_tokens + part.example_splits[:-1]
       num_tokens += len(part.input_ids)
       parts.append(part)
+    begins = np.zeros(len(plans.length), np.int64)
+    begins[order] = begin[np.cumsum(is_new) - 1] + plans.offset[order]
     return begins, _joined(parts)
 
+  def _groups(self, source: np.ndarray) -> list[list[tuple[int, int, int]]]:
+    """Finds which sources are read together.
+
+    Args:
+      source: int32[n], of each example, ascending.
+
+    Returns:
+      Of each group its sources, as (source, begin, end) of their examples.
+    """
+    cuts = [0, *(np.flatnonzero(np.diff(source)) + 1).tolist(), len(source)]
+    groups: dict[Any, list[tuple[int, int, int]]] = {}
+    for begin, end in itertools.pairwise(cuts):
+      if begin < end:
+        i = int(source[begin])
+        member = self._members[i]
+        shared = None
+        if isinstance(member, MeasuredRecords):
+          shared = member.shared_transform
+        # By itself, unless it says what it has in common with others.
+        key = i if shared is None else shared
+        groups.setdefault(key, []).append((i, begin, end))
+    return list(groups.values())
+
+  def _read(self, asked: Sequence[tuple[int, np.ndarray]]) -> Examples:
+    """Returns the examples of a group's sources, one after the other."""
+    members = [self._members[i] for i, _ in asked]
+    measured = [m for m in members if isinstance(m, MeasuredRecords)]
+    if len(asked) == 1:
+      return members[0].read(asked[0][1])
+    return read_together(measured, [numbers for _, numbers in asked])
+
   def _check_ids(
-    self, source: int, numbers: np.ndarray, part: Examples
+    self, sources: np.ndarray, numbers: np.ndarray, part: Examples
   ) -> None:
-    """Raises ValueError at the first id that lies outside the vocabulary."""
+    """Raises ValueError at the first id that lies outside the vocabulary.
+
+    Args:
+      sources: int32[n], of each example.
+      numbers: int64[n], which of its source's it is.
+      part: the examples.
+    """
     vocab_size = self._vocab_size or 1 << 31
     for ids, lowest, what in (
       (part.input_ids, 0, "token id"),
@@ -152,7 +197,7 @@ class OnlineRows:
         continue
       at = int(np.flatnonzero((ids < lowest) | (ids >= vocab_size))[0])
       example = int(np.searchsorted(part.example_splits, at, "right")) - 1
-      member = self._members[source]
+      member = self._members[sources[example]]
       raise ValueError(
         f"Source {member.name!r}, {member.place(int(numbers[example]))},"
         f" offset {at - part.example_splits[example]}: {what} {ids[at]} lies"

@@ -42,6 +42,7 @@ _ROWS = {
   "samples",
   "precut",
   "measured",
+  "measured_together",
   "online_dataset",
   "streams",
   "mock",
