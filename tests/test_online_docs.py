@@ -19,6 +19,13 @@ from ml_collections import config_flags
 import hpgrain
 from hpgrain.config import base_config, check
 from hpgrain.config_schema import BY_NAME
+from hpgrain.measured import MeasuredRecords
+from hpgrain.online_samples import OnlineSamples
+from hpgrain.packing import PackingOptions
+from hpgrain.sources.by_index.in_memory import InMemoryRecords
+from hpgrain.sources.in_turn.numbered import NumberedInTurn
+from hpgrain.streams import StreamRows
+from hpgrain.transforms.pretokenized import PretokenizedTransform
 
 _ROOT = Path(__file__).parents[1]
 _TEXT = (_ROOT / "docs/online.md").read_text("utf-8")
@@ -182,3 +189,44 @@ def test_headings_that_are_linked_are_there():
   linked += re.findall(r"\]\(#([\w-]+)\)", _TEXT)
   assert len(linked) > 2
   assert set(linked) <= anchors
+
+
+def _example():
+  """The records of docs/orders.md on streams, and their transform."""
+  lengths = [3, 6, 4, 2, 6, 1, 5, 5, 2, 7, 3, 4]
+  records = [{"input_ids": [0] * n} for n in lengths]
+  transform = PretokenizedTransform(max_seq_len=10, labels_are_shifted=False)
+  return InMemoryRecords(records, name="a"), transform
+
+
+def test_the_state_it_shows_is_that_of_streams():
+  records, transform = _example()
+  rows = StreamRows(
+    [NumberedInTurn(records)],
+    [transform],
+    options=PackingOptions(budget=10),
+    weights=None,
+    seed=0,
+    shuffle_buffer_size=None,
+    epochs=1,
+    num_streams=2,
+    pack_window=3,
+  )
+  reader = rows.open([0, 1])
+  reader.rows(np.arange(4))
+  state = json.dumps(reader.state())
+  reader.close()
+  (shown,) = re.findall(r'"parts": \[\s*({.*?})\]}', _TEXT, re.DOTALL)
+  assert json.dumps(json.loads(shown)) == state
+
+
+def test_the_counters_it_shows_are_those_of_rows_by_number():
+  records, transform = _example()
+  rows = OnlineSamples(
+    [MeasuredRecords(records, transform)],
+    options=PackingOptions(budget=10),
+    seed=0,
+    epochs=1,
+  )
+  (shown,) = [b for b in _blocks("json") if '"padded"' in b]
+  assert json.loads(shown) == rows.counters(len(rows))
