@@ -41,18 +41,18 @@ class Config:
   """What a configuration says besides a recipe, and which split is read.
 
   `by_number` says how records of streams are opened; `end_of_data` is of
-  plans.
+  plans; `num_workers` decides nothing, and changes from leg to leg.
   """
 
   which: str = "train"
   micro_batch_size: int = 1
   by_number: bool = True
   end_of_data: str | None = None
-  num_workers: int = 0
+  num_workers: tuple[int, ...] = (0,)
 
 
 def make_config(
-  recipe: Recipe, config: Config, leg: Leg, data: Data
+  recipe: Recipe, config: Config, leg: Leg, data: Data, *, num_workers: int = 0
 ) -> mlc.ConfigDict:
   """The configuration of one leg."""
   packing = recipe.packing
@@ -74,7 +74,7 @@ def make_config(
       section["keep_tokens"] = leg.lazy
   dataloader: dict[str, Any] = {
     "prefetch": leg.prefetch,
-    "num_workers": config.num_workers,
+    "num_workers": num_workers,
   }
   if packing.packer == "fixed":
     dataloader["type"] = "fixed"
@@ -238,7 +238,8 @@ def run_legs(
     if leg.moved:
       data.write()
     mesh = shard.make_mesh(tuple(leg.sizes), leg.sizes)
-    made = make_config(recipe, config, leg, data)
+    workers = config.num_workers[number % len(config.num_workers)]
+    made = make_config(recipe, config, leg, data, num_workers=workers)
     loader = getattr(hpgrain.build(made, mesh), config.which)
     if recipe.mode == "streams":
       expected = expected_streams(
