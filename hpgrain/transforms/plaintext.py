@@ -124,7 +124,7 @@ class PlaintextTransform:
 
   def __call__(self, records: Sequence[Record], place: Place) -> Examples:
     """See `transform.Transform`."""
-    texts = [self._text(r, i, place) for i, r in enumerate(records)]
+    texts = self._texts(records, place)
     filled = [i for i, text in enumerate(texts) if text and not text.isspace()]
     encoded = self._encode([texts[i] for i in filled], filled, place)
     lengths = np.zeros(len(texts), np.int64)
@@ -140,6 +140,15 @@ class PlaintextTransform:
       examples, dropped={"empty": lengths == 0}, tokens_dropped={}
     )
     return examples
+
+  def _texts(self, records: Sequence[Record], place: Place) -> list[str]:
+    if self._text_keys is not None and len(self._text_keys) == 1:
+      # One field of all at once; whoever lacks it is named below.
+      (key,) = self._text_keys
+      found = [record.get(key) for record in records]
+      if all(isinstance(text, str) for text in found):
+        return found
+    return [self._text(r, i, place) for i, r in enumerate(records)]
 
   def _text(self, record: Record, index: int, place: Place) -> str:
     try:
