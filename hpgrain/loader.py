@@ -251,11 +251,12 @@ class LoaderIterator(grain.DatasetIterator):
     return spec.counters(self._made, self.rows)
 
   def get_state(self) -> dict[str, Any]:
-    """Returns {"version", "fingerprint", "rows"}: JSON, under 256 bytes.
+    """Returns {"version", "fingerprint", "rows"}: JSON, and no token.
 
-    In Megatron's order also "num_samples": what its index was made for. Of
-    packed rows also "window" and "first_row", where to look for them; of row
-    streams "parts", where this process's streams are.
+    Written compactly it has under 256 bytes, but for row streams. In
+    Megatron's order also "num_samples": what its index was made for. Of packed
+    rows also "window" and "first_row", where to look for them; of row streams
+    "parts", where this process's streams are.
     """
     state = {
       "version": STATE_VERSION,

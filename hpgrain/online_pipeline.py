@@ -90,7 +90,9 @@ def _spec(
   epochs = _epochs(config, name)
   layout = _layout(config, sharding, rows.seq_length)
   if isinstance(rows, StreamRows):
-    return StreamSpec(rows, layout, options, first_row, epochs)
+    spec = StreamSpec(rows, layout, options, first_row, epochs)
+    spec.say_what_is_made_in_vain()
+    return spec
   samples: Any = rows
   if train and dataloader.balance_shares is not None:
     samples = BalancedSamples(

@@ -84,7 +84,10 @@ class OnlineSamples(grain.MapDataset):
     """Everything that decides the rows; paths and times do not."""
     return {
       "kind": "online",
-      "sources": [source.identity for source in self.sources],
+      # The names key the order.
+      "sources": [
+        {"name": source.name, **source.identity} for source in self.sources
+      ],
       **self.planner.identity,
     }
 

@@ -8,8 +8,10 @@ the rows it holds; its worker processes share those out among them.
 """
 
 import dataclasses
+import logging
 import math
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +27,8 @@ from hpgrain.stream_end import UntilEnd
 
 if TYPE_CHECKING:
   from hpgrain.streams import StreamReader, StreamRows
+
+_log = logging.getLogger(__name__)
 
 # Of a state, what each process adds: where its streams are.
 STREAM_PARTS = "parts"
@@ -148,6 +152,26 @@ class StreamSpec:
     samples = self.samples.with_num_streams(saved)
     return dataclasses.replace(self, samples=samples)
 
+  def say_what_is_made_in_vain(self) -> None:
+    """Warns if this process would make rows that its devices do not hold."""
+    num_rows, num_streams = self.layout.shape[0], self.samples.num_streams
+    rows = {row for part in self.layout.shards for row in range(*part.rows)}
+    held = len(self.held_streams(self.first_row))
+    if held * num_rows <= len(rows) * num_streams:
+      return
+    _log.warning(
+      "dataloader.num_streams=%d is no multiple of the %d rows of a batch, so"
+      " this process tokenizes %d of %d streams to use %d of %d rows. Take a"
+      " multiple, such as %d, for a new run; a run that goes on keeps its own.",
+      num_streams,
+      num_rows,
+      held,
+      num_streams,
+      len(rows),
+      num_rows,
+      -(-num_streams // num_rows) * num_rows,
+    )
+
   def held_streams(self, first_row: int) -> list[int]:
     """Returns the streams of whose rows this process's devices hold any.
 
@@ -177,18 +201,25 @@ class StreamBatches(grain.IterDataset):
     """
     super().__init__()
     self._spec, self._num_workers = spec, num_workers
-    self._newest: _StreamBatchIterator | None = None
+    # Held weakly, so that an iterator that nobody has is gone.
+    self._newest: weakref.ref[_StreamBatchIterator] | None = None
 
   def __iter__(self) -> "_StreamBatchIterator":
-    self._newest = _StreamBatchIterator(self._spec, self._num_workers)
-    return self._newest
+    iterator = _StreamBatchIterator(self._spec, self._num_workers)
+    self._newest = weakref.ref(iterator)
+    return iterator
+
+  def __getstate__(self) -> dict[str, Any]:
+    """Leaves the iterator out."""
+    return {**self.__dict__, "_newest": None}
 
   def counters(self) -> dict[str, Any]:
     """Returns sums of the newest iterator since it began or was restored.
 
     See `StreamReader.counters`. Of worker processes nothing is known: {}.
     """
-    return {} if self._newest is None else self._newest.counters()
+    newest = None if self._newest is None else self._newest()
+    return {} if newest is None else newest.counters()
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""

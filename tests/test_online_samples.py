@@ -190,6 +190,14 @@ def test_rows_are_found_from_a_place():
     assert other[0]["tokens"].tolist() == expected[0]
 
 
+def test_a_source_of_another_name_has_another_order():
+  ids = [[[1]]]
+  a, z = (
+    samples_of(Member(name, ids)).unique_identifiers for name in ("a", "z")
+  )
+  assert a != z
+
+
 def test_what_decides_rows_is_in_the_identity():
   def identity(**others):
     return samples_of(Member("a", [[[1]]]), **others).unique_identifiers

@@ -264,3 +264,17 @@ def test_counters_say_what_became_of_every_token():
 def test_a_loader_is_not_sliced():
   with pytest.raises(ValueError, match=r"dataloader\.num_workers"):
     _loader(_rows()).set_slice(slice(0, None, 2))
+
+
+@pytest.mark.parametrize(
+  "num_rows, num_streams, said", [(8, 4, 8), (4, 6, 8), (4, 8, 0), (4, 4, 0)]
+)
+def test_streams_that_are_made_in_vain_are_said(
+  num_rows, num_streams, said, caplog
+):
+  layout = _layout(num_rows, devices=jax.devices()[:4])
+  spec = StreamSpec(_rows(num_streams=num_streams), layout, FieldOptions())
+  spec.say_what_is_made_in_vain()
+  words = f"no multiple of the {num_rows} rows"
+  assert (words in caplog.text) == bool(said)
+  assert (f"such as {said}," in caplog.text) == bool(said)
