@@ -191,6 +191,17 @@ def test_a_position_written_out():
   )
 
 
+def test_a_position_between_the_examples_of_a_record():
+  packer = packer_at(PackingOptions(budget=9), first_position(STREAM))
+  packer.add(table([[5], [3, 7], [1], [2]]))
+  assert packer.has_row()
+  assert packer.give()[LENGTH].tolist() == [5, 3, 1]
+  # Of record 4 the first is used, the 7 waits; the 1 after it is used.
+  assert packer.position() == Position(
+    rows=1, at=4, arrived=3, used=0b101, offset=0
+  )
+
+
 def test_first_fit_waits_for_examples_and_for_tokens():
   options = PackingOptions(budget=8, packer="first_fit", min_buffered=2)
   packer = packer_at(options, first_position(STREAM))
