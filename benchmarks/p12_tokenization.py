@@ -114,6 +114,8 @@ def measure(folder: Path, options: argparse.Namespace) -> Iterator[common.Row]:
     ("gigatoken", options.batches),
     ("huggingface", options.slow_batches),
   ):
+    if not count:
+      continue
     work = f"tokenizing while training, {backend}"
     if not common.is_installed(
       {"huggingface": "tokenizers"}.get(backend, backend)
