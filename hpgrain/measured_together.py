@@ -64,8 +64,10 @@ def read_together(
     part = records[begin:end]
     first, count = table.examples(part)
     # All examples of these records, one record after the other.
-    before = np.cumsum(count) - count
-    numbers = np.repeat(first - before, count) + np.arange(count.sum())
+    numbers = first
+    if table.first_example is not None:
+      before = np.cumsum(count) - count
+      numbers = np.repeat(first - before, count) + np.arange(count.sum())
     read += member.records.read(part)
     firsts.append(first)
     counts.append(count)
