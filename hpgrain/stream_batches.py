@@ -379,7 +379,7 @@ class _ShareIterator(grain.DatasetIterator):
     """Returns int32[n], whether this share's streams go on in rows' places.
 
     Of a row that is there it need not be known. For another all streams are
-    asked that ever have a row in its place.
+    asked that ever have a row in its place, from this batch on.
     """
     goes_on = np.zeros(len(rows), np.int32)
     if self._spec.epochs is None:
@@ -388,7 +388,10 @@ class _ShareIterator(grain.DatasetIterator):
     turn = self._spec.turn
     for i in np.flatnonzero(goes_on == 0).tolist():
       streams = [v for v in self._streams if v % turn == rows[i] % turn]
-      goes_on[i] = bool(streams) and self._reader.rows_left(streams).any()
+      goes_on[i] = (
+        bool(streams)
+        and self._reader.rows_left(streams, first_row=self._row).any()
+      )
     return goes_on
 
   def counters(self) -> dict[str, Any]:

@@ -142,10 +142,17 @@ class StreamReader:
       multiple=self._options.segment_multiple,
     )
 
-  def rows_left(self, streams: Sequence[int]) -> np.ndarray:
-    """Returns bool[n], whether each stream has another row.
+  def rows_left(
+    self, streams: Sequence[int], *, first_row: int = 0
+  ) -> np.ndarray:
+    """Returns bool[n], whether each stream has a row from a number on.
 
-    It reads on as far as it must to know.
+    It reads on as far as it must to know. Rows before are made and dropped:
+    another process may have been asked for them.
+
+    Args:
+      streams: those in question.
+      first_row: the global number.
 
     Raises:
       As `rows`.
@@ -153,6 +160,10 @@ class StreamReader:
     left = []
     for v in streams:
       packer = self._packer(v)
+      # The first of its rows that is not before.
+      turn = -(-(first_row - v) // self._num_streams)
+      while packer.num_rows < turn and self._can_give(v, packer):
+        self._drop(packer)
       while not packer.waits and self._deal(v):
         pass
       left.append(packer.waits)
@@ -221,18 +232,24 @@ class StreamReader:
         f"Row {number} is row {turn} of stream {stream}, which has given"
         f" {packer.num_rows} already; rows ascend, unless a state is restored."
       )
-    while True:
-      while not packer.has_row():
-        if not self._deal(stream):
-          break
-      if not packer.has_row():
-        return no_pieces()
-      last = turn == packer.num_rows
-      pieces = packer.give()
-      if last:
-        return pieces
-      self._counters.add_rows(1, pieces)
-      self._held.drop(pieces)
+    while packer.num_rows < turn and self._can_give(stream, packer):
+      self._drop(packer)
+    if not self._can_give(stream, packer):
+      return no_pieces()
+    return packer.give()
+
+  def _can_give(self, stream: int, packer: StreamPacker) -> bool:
+    """Whether a stream has a next row, reading until it has."""
+    while not packer.has_row():
+      if not self._deal(stream):
+        break
+    return packer.has_row()
+
+  def _drop(self, packer: StreamPacker) -> None:
+    """Makes a row that nobody asks for here."""
+    pieces = packer.give()
+    self._counters.add_rows(1, pieces)
+    self._held.drop(pieces)
 
   def _deal(self, stream: int) -> bool:
     """Reads a block more, for a stream; False where there is none."""

@@ -90,6 +90,26 @@ def test_all_rows_come_and_then_the_end(num_rows, num_streams, prefetch):
   assert any(found[-num_rows:])
 
 
+@pytest.mark.parametrize("num_rows, num_streams", [(8, 3), (4, 6), (8, 4)])
+def test_processes_see_the_end_where_one_alone_does(num_rows, num_streams):
+  rows = _rows(num_streams=num_streams)
+  alone = iter(_loader(rows, num_rows=num_rows))
+  expected = len(list(alone))
+  alone.close()
+  shares = []
+  for device in jax.devices():
+    layout = _layout(num_rows, data=4, devices=[device])
+    shares.append(
+      iter(StreamBatches(StreamSpec(rows, layout, FieldOptions(), epochs=1)))
+    )
+  for _ in range(expected):
+    # Rows that another process was asked for are no reason to go on.
+    assert sum(int(next(share).left[0].sum()) for share in shares)
+  for share in shares:
+    assert next(share).left[0].tolist() == [0] * (num_rows // 4)
+    share.close()
+
+
 def test_no_record_is_no_batch():
   iterator = iter(_loader(_rows(0)))
   assert list(iterator) == []
