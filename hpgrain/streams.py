@@ -19,6 +19,7 @@ from hpgrain.packing import PackingOptions
 from hpgrain.sources.in_turn.source import InTurn
 from hpgrain.sources.in_turn.window_shuffle import Epochs
 from hpgrain.stream_reader import StreamReader
+from hpgrain.transforms.record_hooks import RecordChange
 from hpgrain.transforms.transform import Transform
 
 HANDOVER_BYTES = 256 << 20
@@ -50,6 +51,7 @@ class StreamRows:
     handover_bytes: int = HANDOVER_BYTES,
     spill_folder: str | None = None,
     vocab_size: int | None = None,
+    change: RecordChange | None = None,
   ):
     """Holds what decides the rows; opens nothing.
 
@@ -71,6 +73,7 @@ class StreamRows:
       spill_folder: of that file, which has no name; None takes the system's
         for such.
       vocab_size: an id at or above it is an error.
+      change: what is done by chance to each record first, anew every epoch.
 
     Raises:
       ValueError: for an illegal argument, no source, two of one name, several
@@ -115,6 +118,7 @@ class StreamRows:
     self._pack_window = integer("pack_window", pack_window, minimum=1)
     self._handover_bytes = integer("handover_bytes", handover_bytes, minimum=0)
     self._spill_folder = spill_folder
+    self._change = change
 
   def with_num_streams(self, num_streams: int) -> "StreamRows":
     """Returns the rows of the same data in another number of streams."""
@@ -144,7 +148,9 @@ class StreamRows:
       packing["min_buffered_samples"] = options.min_buffered
     if options.packer == "fixed":
       packing["examples_per_row"] = options.examples_per_row
+    change = self._change
     return {
+      **({} if change is None else {"change": change.name}),
       "kind": "row streams",
       "order": "streams",
       "shuffle": self._shuffle_buffer_size is not None,
@@ -178,6 +184,9 @@ class StreamRows:
           seed=self._seed,
           shuffle_buffer_size=self._shuffle_buffer_size,
           epochs=self._epochs,
+          change=None
+          if self._change is None
+          else self._change.of(seed=self._seed, source=source.name),
         )
         for source in self.sources
       ],
@@ -192,7 +201,8 @@ class StreamRows:
       names=names,
       options=self.options,
       pack_window=self._pack_window,
-      shuffled=self._shuffle_buffer_size is not None,
+      shuffled=self._shuffle_buffer_size is not None
+      or self._change is not None,
       endless=self._epochs is None,
       vocab_size=self.vocab_size,
       handover_bytes=self._handover_bytes,

@@ -14,12 +14,14 @@ from hpgrain.sources.by_index.in_memory import InMemoryRecords
 from hpgrain.sources.in_turn.numbered import NumberedInTurn
 from hpgrain.stream_batches import StreamBatches, StreamSpec
 from hpgrain.streams import StreamRows
+from hpgrain.transforms.keyed_random import sample_generator
 from hpgrain.transforms.pretokenized import PretokenizedTransform
+from hpgrain.transforms.record_hooks import RecordChange
 
 _BUDGET = 8
 
 
-def _rows(num_records=40, *, num_streams=4, epochs=1, shuffle=5):
+def _rows(num_records=40, *, num_streams=4, epochs=1, shuffle=5, change=None):
   """Records of 1 to 8 tokens; token t of record i is 100 i + t."""
   records = [
     {"input_ids": [100 * i + t for t in range(1 + (7 * i) % 8)]}
@@ -35,7 +37,14 @@ def _rows(num_records=40, *, num_streams=4, epochs=1, shuffle=5):
     epochs=epochs,
     num_streams=num_streams,
     pack_window=3,
+    change=change,
   )
+
+
+def _longer(record, generator):
+  """One token more, by chance."""
+  bit = int(generator.bit_generator.random_raw()) & 1
+  return {"input_ids": record["input_ids"][:7] + [9000] * bit}
 
 
 def _layout(num_rows, *, data=4, cp=2, devices=None):
@@ -298,3 +307,46 @@ def test_streams_that_are_made_in_vain_are_said(
   words = f"no multiple of the {num_rows} rows"
   assert (words in caplog.text) == bool(said)
   assert (f"such as {said}," in caplog.text) == bool(said)
+
+
+@pytest.mark.parametrize("shuffle", [None, 5])
+def test_chance_is_that_of_the_record_and_the_epoch(shuffle):
+  change = RecordChange(_longer, "longer")
+
+  def rows(num_streams=4):
+    return _rows(
+      epochs=2, shuffle=shuffle, num_streams=num_streams, change=change
+    )
+
+  expected = sorted(
+    tuple(
+      _longer(
+        {"input_ids": [100 * i + t for t in range(1 + (7 * i) % 8)]},
+        sample_generator(3, "a", i, epoch),
+      )["input_ids"]
+    )
+    for epoch in range(2)
+    for i in range(40)
+  )
+  for num_streams in (1, 4):
+    fields = rows(num_streams).open(range(num_streams))
+    count = 200
+    opened = fields.rows(np.arange(count))
+    made = opened.fields((0, _BUDGET), num_rows=count, options=FieldOptions())
+    found = []
+    for ids, segments in zip(made["input_ids"], made["segment_ids"]):
+      for segment in range(1, segments.max() + 1):
+        found.append(tuple(ids[segments == segment].tolist()))
+    assert sorted(found) == expected
+    fields.close()
+  whole = iter(_loader(rows()))
+  batches = [(_tokens([batch]), whole.get_state()) for batch in whole]
+  whole.close()
+  resumed = iter(_loader(rows(), num_rows=4))
+  resumed.set_state(batches[2][1])
+  after = [row for tokens, _ in batches[3:] for row in tokens]
+  found = _tokens(resumed)
+  assert found[: len(after)] == after[: len(found)]
+  resumed.close()
+  plain = _rows(epochs=2, shuffle=shuffle).unique_identifiers
+  assert rows().unique_identifiers == {**plain, "change": "longer"}

@@ -6,6 +6,8 @@ A function cannot be hashed, so it comes with a name that stands for it in
 whatever identifies the examples: give another name when it does otherwise.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,29 +107,55 @@ class FilteredTransform:
     return bool(kept)
 
 
-def change_records(
-  records: Sequence[Record],
-  change: Change,
-  *,
-  seed: int,
-  name: str,
-  numbers: Sequence[int],
-  epochs: Sequence[int],
-) -> list[Record]:
-  """Changes records by chance, each by a generator of its own.
+@dataclasses.dataclass(frozen=True)
+class RecordChange:
+  """A function of a record and of chance; see `StreamRows`.
 
-  Lengths then depend on the epoch, so it goes with `lengths="stream"`.
+  A record's random numbers hang on the seed, its source, its number in it and
+  the epoch: who reads it, or when, changes nothing. Lengths then depend on
+  the epoch, so it goes with `lengths="stream"`.
 
-  Args:
-    records: of one source.
+  Attributes:
     change: gets a record and its generator, and returns the new record; it
       leaves the one it got as it is.
-    seed: `training.seed`.
-    name: of the source.
-    numbers: each record's number in the source.
-    epochs: the epoch each is read in.
+    name: stands for the function in `identity`.
   """
+
+  change: Change
+  name: str
+
+  def __post_init__(self) -> None:
+    """Checks the two.
+
+    Raises:
+      ValueError: the function cannot be called, or the name is empty.
+    """
+    if not callable(self.change) or not self.name:
+      raise ValueError(
+        "A change is a function of a record and a generator, and a name that"
+        " changes when it does otherwise; got"
+        f" {type(self.change).__name__} and {self.name!r}."
+      )
+
+  def of(
+    self, *, seed: int, source: str
+  ) -> Callable[[list[Record], list[int], int], list[Record]]:
+    """Returns what changes a source's records, by number, in an epoch."""
+    return functools.partial(
+      _changed, change=self.change, seed=seed, source=source
+    )
+
+
+def _changed(
+  records: list[Record],
+  numbers: list[int],
+  epoch: int,
+  *,
+  change: Change,
+  seed: int,
+  source: str,
+) -> list[Record]:
   return [
-    change(record, sample_generator(seed, name, number, epoch))
-    for record, number, epoch in zip(records, numbers, epochs, strict=True)
+    change(record, sample_generator(seed, source, number, epoch))
+    for record, number in zip(records, numbers, strict=True)
   ]

@@ -5,7 +5,7 @@ from helpers_examples import listed, place
 
 from hpgrain.transforms.keyed_random import sample_generator
 from hpgrain.transforms.pretokenized import PretokenizedTransform
-from hpgrain.transforms.record_hooks import FilteredTransform, change_records
+from hpgrain.transforms.record_hooks import FilteredTransform, RecordChange
 from hpgrain.transforms.transform import refuse_several
 
 RECORDS = [{"input_ids": ids} for ids in ([1, 2], [3, 4, 5], [6], [7, 8, 9])]
@@ -54,22 +54,27 @@ def test_a_filter_has_a_name():
       FilteredTransform(PretokenizedTransform(max_seq_len=1), keep, name=name)
 
 
-def test_each_record_is_changed_by_its_own_chance():
-  def change(record, generator):
-    return {"bits": int(generator.bit_generator.random_raw()), **record}
+def with_bits(record, generator):
+  return {"bits": int(generator.bit_generator.random_raw()), **record}
 
-  made = change_records(
-    RECORDS[:2], change, seed=1, name="a", numbers=[5, 5], epochs=[0, 1]
-  )
-  expected = [
-    int(sample_generator(1, "a", 5, e).bit_generator.random_raw())
-    for e in (0, 1)
+
+def test_a_changed_record_has_random_numbers_of_its_own():
+  change = RecordChange(with_bits, "bits").of(seed=1, source="a")
+  made = pickle.loads(pickle.dumps(change))(RECORDS[:2], [5, 7], 3)
+  assert [record["bits"] for record in made] == [
+    int(sample_generator(1, "a", number, 3).bit_generator.random_raw())
+    for number in (5, 7)
   ]
-  assert [record["bits"] for record in made] == expected
-  again = change_records(
-    RECORDS[1:2], change, seed=1, name="a", numbers=[5], epochs=[1]
-  )
-  assert again == made[1:]
+  assert made == [
+    *change(RECORDS[:1], [5], 3),
+    *change(RECORDS[1:2], [7], 3),
+  ]
+
+
+@pytest.mark.parametrize("change, name", [(3, "a"), (with_bits, "")])
+def test_a_change_is_a_function_with_a_name(change, name):
+  with pytest.raises(ValueError, match="A change is a function of a record"):
+    RecordChange(change, name)
 
 
 def test_the_fixed_path_takes_one_example_a_record():

@@ -14,6 +14,7 @@ and on nothing before it: a position is where its window begins.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from hpgrain.arguments import integer
 from hpgrain.order import bucket_key, permute
 from hpgrain.sources.in_turn.source import Block, InTurn, InTurnReader, Place
 from hpgrain.sources.records import Record
+
+# Records, their numbers in the source and their epoch, to what replaces them.
+Change = Callable[[list[Record], list[int], int], list[Record]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Epochs:
     seed: int,
     shuffle_buffer_size: int | None,
     epochs: int | None,
+    change: Change | None = None,
   ) -> None:
     """Stands before the first record; opens nothing yet.
 
@@ -70,11 +75,14 @@ class Epochs:
       shuffle_buffer_size: records a window, B above, which are held in
         memory. None: the order of the source.
       epochs: how often the source is read; None: for ever.
+      change: gets records, their numbers in the source and their epoch, and
+        returns what they are replaced by; None leaves them as they are.
 
     Raises:
       ValueError: numbers that are none, or are not positive.
     """
     self.source = source
+    self._change = change
     self._seed = integer("seed", seed)
     self._size = shuffle_buffer_size
     if shuffle_buffer_size is not None:
@@ -113,12 +121,26 @@ class Epochs:
       stop = min(self._given + n - len(records), len(window.block))
       chosen = window.order[self._given : stop]
       keep = None if wanted is None else wanted[len(records) :][: len(chosen)]
-      records += _taken(window.block, chosen, keep)
+      taken = _taken(window.block, chosen, keep)
+      records += self._changed(taken, window.first + chosen, window.epoch)
       self._places.append((window.block, chosen))
       self._given = stop
       self._epoch, self._record = window.epoch, window.first + stop
       whole = stop == (self._size or len(window.block))
       self._start = window.after if whole else window.start
+    return records
+
+  def _changed(
+    self, records: list[Record | None], numbers: np.ndarray, epoch: int
+  ) -> list[Record | None]:
+    """Changes those that were taken."""
+    if self._change is None:
+      return records
+    taken = [i for i, record in enumerate(records) if record is not None]
+    found = [record for record in records if record is not None]
+    changed = self._change(found, numbers[taken].tolist(), epoch)
+    for i, record in zip(taken, changed, strict=True):
+      records[i] = record
     return records
 
   def places(self) -> Place:
