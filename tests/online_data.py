@@ -122,7 +122,8 @@ def _write_lines(path: Path, records: Records, recipe: SourceRecipe) -> None:
 
 def _write_gz(path: Path, records: Records, recipe: SourceRecipe) -> None:
   del recipe
-  path.write_bytes(gzip.compress(_lines(records).encode()))
+  # Without the time, so that written again they are the same data.
+  path.write_bytes(gzip.compress(_lines(records).encode(), mtime=0))
 
 
 def _write_array(path: Path, records: Records, recipe: SourceRecipe) -> None:
