@@ -41,4 +41,5 @@ def get_config(arg: str | None = None) -> mlc.ConfigDict:
   config.training.global_batch_size = 8
   config.training.train_iters = 3 if arg.runlocal else 30
   config.training.eval_iters = 2
+  config.training.checkpoint_interval = 10
   return config
