@@ -85,7 +85,7 @@ def test_words_in_code_are_keys_or_known():
     *("input_ids", "labels", "segment_ids", "loss_mask", "dataset_id"),
     *("first_row", "sources_at", "no_label", "tokens_read"),
     *("tokens_dropped", "tokens_in_rows", "data_transform"),
-    *("__len__", "__getitem__"),
+    *("__len__", "__getitem__", "save_to_disk"),
   }
   assert words - keys - configs - values - others == set()
 
@@ -114,7 +114,7 @@ def _run(code, folder, seen):
 def test_its_python_runs(folder, capsys):
   forms, *blocks = _blocks("python")
   seen = {}
-  build, records, rows, streams = blocks
+  build, records, rows, streams, objects = blocks
   _run(build, folder, seen)
   batch = seen["batch"]
   assert batch["input_ids"].shape == (8, 256)
@@ -141,6 +141,11 @@ def test_its_python_runs(folder, capsys):
   _run(streams, folder, seen)
   assert seen["batch"]["input_ids"].shape == (8, 4096)
   assert (np.asarray(seen["batch"]["segment_ids"])[:, 3500] > 0).all()
+
+  _run(objects, folder, seen)
+  assert list(seen["both"].counters(1)["sources"]) == ["listed", "loaded"]
+  assert len(seen["row"]["tokens"]) > 3500
+  assert [source.name for source in seen["in_turn"]] == ["listed", "loaded"]
 
 
 def test_the_python_of_the_readme_runs(folder):
