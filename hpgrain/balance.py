@@ -141,7 +141,9 @@ class BalancedSamples(grain.MapDataset):
         self._held.move_to_end(block)
         return self._held[block]
     begin = block * self._rows
-    end = max(min(begin + self._rows, len(self)), begin)
+    end = begin + self._rows
+    if not self._samples.reaches(end - 1):
+      end = max(min(end, len(self)), begin)
     plans = self._samples.plan_rows(np.arange(begin, end, dtype=np.int64))
     order = balanced_order(
       row_costs(plans), shares=self._shares, rows=self._rows
@@ -167,6 +169,10 @@ class BalancedSamples(grain.MapDataset):
   def row_positions(self, rows: np.ndarray | Sequence[int]) -> int:
     """Returns how many positions a batch of these rows needs."""
     return self._samples.row_positions(self.rows(rows))
+
+  def reaches(self, row: int) -> bool:
+    """Whether there is a row, packing no further than to know."""
+    return self._samples.reaches(row)
 
   def place(self, row: int) -> tuple[int, int]:
     """Returns (window, first_row) to `seek`, of the first row of the block.

@@ -245,14 +245,14 @@ class BatchSpec:
 
   def take(self, first_row: int) -> HostBatch | None:
     """Makes the batch whose first row is given; None past the end."""
-    num_rows = self.layout.shape[0]
-    after = first_row + num_rows
-    if self.end is not None:
-      if not self.pad_last and after > self.end:
+    after = first_row + self.layout.shape[0]
+    end = self._end_before(after)
+    if end is not None:
+      if not self.pad_last and after > end:
         return None
-      if first_row >= self.end:
+      if first_row >= end:
         return None
-      after = min(after, self.end)
+      after = min(after, end)
     chosen = 0
     if self.buckets:
       samples: Any = self.samples
@@ -265,10 +265,20 @@ class BatchSpec:
       self.samples,
       self.layouts[chosen].shards,
       first_row=first_row,
-      end_row=self.end,
+      end_row=end,
       options=self.options,
     )
     return HostBatch(chosen, parts, seconds, self._place(after - 1))
+
+  def _end_before(self, after: int) -> int | None:
+    """Returns the first row there is none of, where it is before a row.
+
+    Packed rows are not counted to their end for it, but as they are needed.
+    """
+    if self.end_is_known:
+      return self.end_row
+    samples: Any = self.samples
+    return None if samples.reaches(after - 1) else self.end
 
   def _place(self, row: int) -> dict[str, int]:
     samples: Any = self.samples
@@ -283,7 +293,8 @@ class BatchSpec:
   def after(self, first_row: int) -> int:
     """Returns the row after the batch whose first row is given."""
     after = first_row + self.layout.shape[0]
-    return after if self.end is None else min(after, self.end)
+    end = self._end_before(after)
+    return after if end is None else min(after, end)
 
 
 def find_end(
@@ -336,13 +347,10 @@ class HostBatches(grain.IterDataset):
     if hasattr(samples, "measure"):
       # Once here, instead of by every worker for itself.
       samples.measure()
-    spec = dataclasses.replace(
-      self._spec, end_row=self._spec.end, end_is_known=True
-    )
-    num_rows = spec.layout.shape[0]
+    num_rows = self._spec.layout.shape[0]
     return [
       HostBatches(
-        spec,
+        self._spec,
         start={**state, "rows": state["rows"] + worker * num_rows},
         every=num_workers,
       )

@@ -152,6 +152,10 @@ class OnlineSamples(grain.MapDataset):
       self.sources, self.plan_rows(rows), vocab_size=self.vocab_size
     )
 
+  def reaches(self, row: int) -> bool:
+    """Whether there is a row, packing no further than to know."""
+    return self.planner.windows.reaches(row)
+
   def place(self, row: int) -> tuple[int, int]:
     """Returns (window, first_row), which `seek` takes."""
     return self.planner.windows.place(row)

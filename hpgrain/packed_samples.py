@@ -181,6 +181,10 @@ class PackedSamples(grain.MapDataset):
     """Plans rows, to read windows of their fields."""
     return PackedTokenRows(self, self.plan_rows(rows))
 
+  def reaches(self, row: int) -> bool:
+    """Whether there is a row, packing no further than to know."""
+    return self.planner.windows.reaches(row)
+
   def place(self, row: int) -> tuple[int, int]:
     """Returns (window, first_row), which `seek` takes."""
     return self.planner.windows.place(row)

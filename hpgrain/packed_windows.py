@@ -190,10 +190,22 @@ class PackedWindows:
     beginning.
     """
     windows = self.num_windows
-    if windows is not None and row >= self.first_row(windows):
+    if windows is not None and not self.reaches(row):
       return windows, self.first_row(windows)
     window = self.find(row)
     return window, self.first_row(window)
+
+  def reaches(self, row: int) -> bool:
+    """Whether there is a row, packing no further than to know.
+
+    Raises:
+      ValueError: the order has no end, and no record makes a row.
+    """
+    try:
+      self.find(row)
+    except IndexError:
+      return False
+    return True
 
   def find(self, row: int) -> int:
     """Returns the window that holds a row.
@@ -227,10 +239,11 @@ class PackedWindows:
       IndexError: there is no such row, and it is not the end.
     """
     windows = self.num_windows
-    if windows is not None and row == self.first_row(windows):
-      return windows, 0
-    if row == 0:
+    if row == 0 and windows is None:
       return 0, 0
+    if windows is not None and not self.reaches(row):
+      if row == self.first_row(windows):
+        return windows, 0
     window = self.find(row)
     place = row - self.first_row(window)
     return window, int(self.window(window).row_splits[place])
