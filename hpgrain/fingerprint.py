@@ -41,8 +41,11 @@ _PACKING = ("packing", "balance")
 # What sets them, where it has another name.
 _KEYS = {"num_samples": "num_samples (training.train_samples)"}
 
+# Of a part that differs, so many of its values are told.
+_MOST_TOLD = 8
+
 _ADVICE = {
-  "data": "the corpora or their names",
+  "data": "the data, their names, or what is made of them",
   "weights": "the blend",
   "order": "the order of rows",
   "seed": "training.seed",
@@ -122,13 +125,19 @@ def check(
   for name in different:
     line = f"  {name} ({_ADVICE.get(name, 'unknown to this version')})"
     if saved_parts is not None and name in saved_parts and name in current:
-      was, now_is = saved_parts[name], current[name]
-      for key in sorted(was.keys() | now_is.keys()):
-        if was.get(key) != now_is.get(key):
-          line += (
-            f"\n    {_KEYS.get(key, key)}: saved {_short(was.get(key))}, now"
-            f" {_short(now_is.get(key))}"
-          )
+      was, now_is = _flat(saved_parts[name]), _flat(current[name])
+      unlike = [
+        key
+        for key in dict.fromkeys((*was, *now_is))
+        if was.get(key) != now_is.get(key)
+      ]
+      for key in unlike[:_MOST_TOLD]:
+        line += (
+          f"\n    {_KEYS.get(key, key)}: saved {_short(was.get(key))}, now"
+          f" {_short(now_is.get(key))}"
+        )
+      if len(unlike) > _MOST_TOLD:
+        line += f"\n    ... and {len(unlike) - _MOST_TOLD} more"
     lines.append(line)
   raise ValueError(
     "This state was saved by a pipeline that makes other rows. These parts"
@@ -137,6 +146,21 @@ def check(
     " count, mesh, batch size, prefetch and folders may differ; a file of"
     " another name keeps its rows under the saved one, given as `name`.)"
   )
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+  """Returns what a tree of mappings and lists holds, by its place in it."""
+  if isinstance(value, Mapping) and value:
+    parts = {f"{name}.{key}" if name else key: v for key, v in value.items()}
+  elif isinstance(value, (list, tuple)) and any(
+    isinstance(item, (Mapping, list, tuple)) for item in value
+  ):
+    parts = {f"{name}[{i}]": item for i, item in enumerate(value)}
+  else:
+    return {name: value}
+  return {
+    k: v for key, part in parts.items() for k, v in _flat(part, key).items()
+  }
 
 
 def _short(value: Any) -> str:

@@ -134,15 +134,31 @@ def test_a_mismatch_names_the_parts_and_their_values():
   ]
 
 
-def test_a_long_value_is_cut_short():
-  many = [{"name": f"source {i}", "content": "0" * 32} for i in range(100)]
+def test_a_long_value_is_cut_short_and_many_are_counted():
+  many = [{"name": f"source {i}", "content": "0" * 300} for i in range(100)]
   saved_parts = fingerprint.parts(_IDENTITY, FieldOptions())
   current = fingerprint.parts(_IDENTITY | {"sources": many}, FieldOptions())
+  saved = fingerprint.digests(saved_parts)
   with pytest.raises(
-    ValueError, match=r"saved .*00ff.*, now .*\.\.\."
+    ValueError, match=r"sources\[0\]\.\w+: saved .*, now .*0\.\.\.\n"
   ) as error:
-    fingerprint.check(fingerprint.digests(saved_parts), current, saved_parts)
-  assert len(str(error.value)) < 1000
+    fingerprint.check(saved, current, saved_parts)
+  told = [line for line in str(error.value).split("\n") if ": saved" in line]
+  assert len(told) == 8
+  assert "... and 192 more" in str(error.value)
+  assert len(str(error.value)) < 3000
+
+
+def test_what_differs_inside_a_source_is_told_by_itself():
+  def of(size):
+    source = {"name": "a", "transform": {"max_seq_len": size, "version": 1}}
+    return fingerprint.parts(_IDENTITY | {"sources": [source]}, FieldOptions())
+
+  with pytest.raises(
+    ValueError,
+    match=r"\n    sources\[0\]\.transform\.max_seq_len: saved 8, now 9\n",
+  ):
+    fingerprint.check(fingerprint.digests(of(8)), of(9), of(8))
 
 
 def test_a_part_of_another_version_is_named():
