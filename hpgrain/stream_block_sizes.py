@@ -1,7 +1,6 @@
 r"""How many records of row streams to read next.
 
-  a restore   what the positions have looked at, in one block
-  then        128 256 512 1024 1024 ..       as long as their tokens fit
+  128 256 512 1024 1024 ..       as long as their tokens fit
 
 Sizes change no row.
 """
@@ -43,18 +42,16 @@ class BlockSizes:
       MOST, MOST_OF_STREAM * num_streams, MOST_OF_SOURCE * num_sources
     )
     self._size = FIRST
-    self._known = 0
+    self._skipped = 0
     if not positions:
       return
     oldest = min(position.at for position in positions)
-    looked = max(p.at + p.arrived * num_streams for p in positions)
     # Those before the oldest are found, but not made, so any number will do.
-    skipped = max(oldest - next_record, 0)
-    self._known = skipped + min(looked - oldest, self._most)
+    self._skipped = max(oldest - next_record, 0)
 
   def take(self) -> int:
     """Returns how many records to read now."""
-    size, self._known = self._size + self._known, 0
+    size, self._skipped = self._size + self._skipped, 0
     return size
 
   def saw(self, tokens: int) -> None:

@@ -22,18 +22,18 @@ def taken(blocks, count, *, tokens=10):
 
 def test_blocks_grow_up_to_what_streams_and_sources_need():
   fresh = [first_position(0), first_position(1)]
-  # Stream 1 begins at record 1.
-  assert taken(sizes(fresh), 5) == [129, 256, 512, 1024, 1024]
+  assert taken(sizes(fresh), 5) == [128, 256, 512, 1024, 1024]
   assert taken(sizes(fresh, num_sources=100), 7)[-1] == 6400
   assert taken(sizes(fresh, num_streams=64), 6)[-1] == 2048
   assert taken(sizes([]), 2) == [128, 256]
 
 
-def test_what_positions_have_looked_at_is_one_block():
-  # From record 40 on the sources are read; 100 + 30 * 2 had been seen.
+def test_records_that_no_stream_needs_are_found_at_once():
+  # From record 40 on the sources are read. How many records the 30 pieces are
+  # of that stream 0 has seen is not known.
   positions = [Position(9, 100, 30, 0, 0), Position(9, 131, 3, 0, 0)]
   blocks = sizes(positions, next_record=40)
-  assert taken(blocks, 2) == [128 + 60 + 60, 256]
+  assert taken(blocks, 2) == [128 + 60, 256]
 
 
 def test_a_block_holds_so_many_tokens():
