@@ -33,7 +33,7 @@ from hpgrain.transforms.messages import (
 from hpgrain.transforms.rendering import Rendered, Renderer
 from hpgrain.transforms.text_fields import text_keys_of
 from hpgrain.transforms.transform import Place, Record
-from hpgrain.transforms.turns import without_oldest_turn
+from hpgrain.transforms.turns import turn_begins, without_oldest_turns
 
 TRUNCATIONS = ("error", "right", "left_turns", "drop")
 
@@ -207,14 +207,23 @@ class ConversationTransform:
       )
     if self._truncation == "drop":
       return None
+    return self._without_oldest(conversation)
+
+  def _without_oldest(self, conversation: Conversation) -> ChatTokens | None:
+    """A conversation without as few turns as it takes, found by halving."""
     renderer, encoder = self._open()
-    while len(tokens.ids) > self._limit:
-      shorter = without_oldest_turn(conversation)
-      if shorter is None:
-        return None
-      conversation = shorter
-      tokens = encoder.encode([renderer.render(conversation)])[0]
-    return tokens
+    fitting: ChatTokens | None = None
+    # What is too long without so many turns, and what fits without so many.
+    too_few, enough = 0, len(turn_begins(conversation))
+    while enough - too_few > 1:
+      count = (too_few + enough) // 2
+      shorter = without_oldest_turns(conversation, count)
+      tokens = encoder.encode([renderer.render(shorter)])[0]
+      if len(tokens.ids) <= self._limit:
+        fitting, enough = tokens, count
+      else:
+        too_few = count
+    return fitting
 
   def _examples(self, kept: Mapping[int, ChatTokens], num: int) -> Examples:
     lengths = np.zeros(num, np.int64)

@@ -185,6 +185,7 @@ class Renderer:
     mark: bool = False,
   ) -> tuple[str, list[tuple[int, int]]]:
     import_transformers()
+    from jinja2 import TemplateSyntaxError
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
@@ -198,6 +199,12 @@ class Renderer:
           **self._variables,
         )
       texts[0].encode()
+    except TemplateSyntaxError as error:
+      raise ValueError(
+        "model_assets.chat_template is no Jinja template, whatever the record"
+        f" holds: line {error.lineno}, {error.message}. Mend it, or leave the"
+        " key unset for the tokenizer's own."
+      ) from None
     except Exception as error:
       # Of any type, and its message may quote the conversation; it does not
       # where it stands in the template.

@@ -1,4 +1,4 @@
-r"""A conversation in, the same without its oldest turn out.
+r"""A conversation in, the same without its oldest turns out.
 
   system | user assistant | user assistant tool assistant | user assistant
            ~~~~~~~~~~~~~~ goes first
@@ -10,20 +10,28 @@ answer loses its question and no tool its call.
 from hpgrain.transforms.messages import Conversation
 
 
-def without_oldest_turn(conversation: Conversation) -> Conversation | None:
-  """The conversation without its first turn; system messages before it stay.
-
-  Returns:
-    None where there is but one turn left.
-  """
+def turn_begins(conversation: Conversation) -> list[int]:
+  """Returns where turns begin, the first of them behind system messages."""
   roles = [message["role"] for message in conversation.messages]
   begin = 0
   while begin < len(roles) and roles[begin] == "system":
     begin += 1
-  later = [k for k in range(begin + 1, len(roles)) if roles[k] == "user"]
-  if not later:
-    return None
-  end = later[0]
+  return [begin] + [
+    k for k in range(begin + 1, len(roles)) if roles[k] == "user"
+  ]
+
+
+def without_oldest_turns(
+  conversation: Conversation, count: int
+) -> Conversation:
+  """The conversation without some turns; system messages before them stay.
+
+  Args:
+    conversation: any.
+    count: of turns that go, fewer than there are.
+  """
+  begins = turn_begins(conversation)
+  begin, end = begins[0], begins[count]
   return Conversation(
     conversation.messages[:begin] + conversation.messages[end:],
     conversation.weights[:begin] + conversation.weights[end:],

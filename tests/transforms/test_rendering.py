@@ -235,3 +235,10 @@ def test_templates_have_names(bpe):
   bpe.eos_token = None
   with pytest.raises(ValueError, match="ends turns by the tokenizer's EOS"):
     find_template("plain", bpe)
+
+
+def test_a_template_that_is_no_jinja_is_not_the_records_fault():
+  with pytest.raises(
+    ValueError, match=r"model_assets\.chat_template is no Jinja .*line 1, "
+  ):
+    renderer("{% for m in messages %}{{ m }").render(TWO)
