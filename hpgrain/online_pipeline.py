@@ -7,6 +7,7 @@
 Nothing is tokenized or measured here: that begins with the first batch.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +20,10 @@ from hpgrain.batches import BatchSpec
 from hpgrain.config_rules_online import dataset_options, transform_arguments
 from hpgrain.fields import FieldOptions
 from hpgrain.index_cache import IndexCache
+from hpgrain.log import log_once
 from hpgrain.measured import MeasuredRecords
 from hpgrain.online_dataset import OnlineDataset, build_online_text_dataset
+from hpgrain.online_records import MappingDataset
 from hpgrain.online_samples import OnlineSamples
 from hpgrain.packed_dataset import build_packed_splits
 from hpgrain.packed_samples import PackedSamples
@@ -34,6 +37,8 @@ from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
 from hpgrain.transforms.make import make_transform
 
 Spec = BatchSpec | StreamSpec
+
+_log = logging.getLogger(__name__)
 
 
 def make_specs(
@@ -88,11 +93,14 @@ def _spec(
   dataloader, train = config.dataloader, name == "train"
   first_row = dataloader.consumed_samples if train else 0
   epochs = _epochs(config, name)
-  layout = _layout(config, sharding, rows.seq_length)
   if isinstance(rows, StreamRows):
+    # One bucket at most, which holds every row.
+    positions = max((rows.seq_length, *dataloader.length_buckets))
+    layout = _layout(config, sharding, positions)
     spec = StreamSpec(rows, layout, options, first_row, epochs)
     spec.say_what_is_made_in_vain()
     return spec
+  layout = _layout(config, sharding, rows.seq_length)
   samples: Any = rows
   if train and dataloader.balance_shares is not None:
     samples = BalancedSamples(
@@ -121,7 +129,34 @@ def _epochs(config: mlc.ConfigDict, name: str) -> int | None:
 
 
 def _online_splits(config: mlc.ConfigDict) -> Sequence[OnlineDataset | None]:
-  return build_online_text_dataset(**vars(dataset_options(config)))
+  """Returns each split's records.
+
+  Raises:
+    ValueError: a split that is needed has none.
+  """
+  section = config.dataset.data_config
+  if section.data_cache_path is not None and section.dataset_type == "iterable":
+    log_once(
+      _log,
+      logging.WARNING,
+      "dataset.data_config.data_cache_path has no effect with"
+      " dataset_type='iterable', which looks for nothing beforehand.",
+    )
+  splits = build_online_text_dataset(**vars(dataset_options(config)))
+  found: list[OnlineDataset | None] = []
+  total = sum(len(s) for s in splits if isinstance(s, MappingDataset))
+  for name, data in zip(SPLIT_NAMES, splits):
+    empty = isinstance(data, MappingDataset) and total and not len(data)
+    if empty:
+      said = (
+        f"dataset.data_config.split={section.split!r} leaves {name} none of the"
+        f" {total} records. Give it a larger share, or 0."
+      )
+      if name == "train" or (name == "valid" and config.training.eval_iters):
+        raise ValueError(said)
+      _log.warning("%s There is no loader for it.", said)
+    found.append(None if empty else data)
+  return found
 
 
 def _tokenizer(config: mlc.ConfigDict) -> LazyTokenizer | None:
@@ -215,8 +250,14 @@ def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
 def _packing_options(config: mlc.ConfigDict) -> PackingOptions:
   """Returns how examples fill rows."""
   dataloader = config.dataloader
+  budget = config_uses.token_budget(config)
+  buckets = dataloader.length_buckets
+  alone = dataloader.type == "dynamic" and dataloader.packer == "pad"
+  if alone and buckets and dataloader.overlong != "own_row":
+    # No example is longer than the last bucket, and none shares its row.
+    budget = min(budget, buckets[-1])
   common = {
-    "budget": config_uses.token_budget(config),
+    "budget": budget,
     "plan_window": dataloader.plan_window,
     "segment_multiple": dataloader.segment_multiple,
   }
