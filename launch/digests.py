@@ -56,7 +56,8 @@ def digest_batch(
 
   Returns:
     What is written as one line: step, first_row, rows (real ones), digest (of
-    the whole batch) and row_digests (one for each real row).
+    the whole batch) and row_digests (one for each row up to the last real one;
+    null for a row of padding before it, as streams have it that end early).
   """
   real = fields[SEGMENT_IDS] > 0
   rows = np.flatnonzero(real.any(axis=1))
@@ -71,12 +72,15 @@ def digest_batch(
       for digest in (whole, row_digest):
         digest.update(head.encode())
         digest.update(values)
+  listed: list[str | None] = [None] * (int(rows[-1]) + 1 if len(rows) else 0)
+  for row, digest in zip(rows.tolist(), each, strict=True):
+    listed[row] = digest.hexdigest()
   return {
     "step": step,
     "first_row": first_row,
     "rows": len(rows),
     "digest": whole.hexdigest(),
-    "row_digests": [digest.hexdigest() for digest in each],
+    "row_digests": listed,
   }
 
 
@@ -114,6 +118,8 @@ def read_rows(paths: Iterable[str | Path]) -> tuple[dict[int, str], int]:
     with Path(path).open() as lines:
       for line in map(json.loads, lines):
         for row, digest in enumerate(line["row_digests"], line["first_row"]):
+          if digest is None:
+            continue
           repeated += row in digests
           if digests.setdefault(row, digest) != digest:
             raise ValueError(
