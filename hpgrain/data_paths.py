@@ -207,7 +207,10 @@ def _read_mapping(value: Any, *, key: str) -> SourceEntry:
 
 def _read_path(value: Any, *, key: str) -> str:
   if not isinstance(value, (str, os.PathLike)):
-    raise ValueError(f"{key} has the path {value!r}, which is no string.")
+    hint = ""
+    if isinstance(value, (list, tuple)):
+      hint = " Several files of one source are joined with commas: 'a,b'."
+    raise ValueError(f"{key} has the path {value!r}, which is no string.{hint}")
   path = os.fspath(value)
   if not isinstance(path, str) or not path.strip():
     raise ValueError(f"{key} has the path {path!r}, which is empty.")

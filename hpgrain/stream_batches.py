@@ -136,6 +136,9 @@ class StreamSpec:
       ValueError: the state says no such number.
     """
     del asked_rows
+    if STREAM_PARTS not in state:
+      # Of rows by number, say: the fingerprint tells.
+      return self
     numbers = {part.get("num_streams") for part in self._parts(state)}
     if not numbers:
       return self
@@ -257,7 +260,10 @@ class _StreamBatchIterator(grain.DatasetIterator):
   def __next__(self) -> StreamBatch:
     if not self._shares:
       self._shares = workers.start(self._datasets)
-    made = [next(share) for share in self._shares]
+    if self._num_workers:
+      made = [workers.take(share) for share in self._shares]
+    else:
+      made = [next(share) for share in self._shares]
     self._states = [batch.state for batch in made]
     joined = made[0] if len(made) == 1 else self._joined(made)
     self._row += self._spec.layout.shape[0]

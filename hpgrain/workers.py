@@ -49,6 +49,26 @@ def _start(iterator: grain.DatasetIterator) -> None:
     begin()
 
 
+def take(iterator: grain.DatasetIterator) -> Any:
+  """Returns a worker's next batch.
+
+  Raises:
+    RuntimeError: the process ended by itself.
+    Exception: as the worker raised it.
+  """
+  try:
+    return next(iterator)
+  except RuntimeError as error:
+    if "terminated unexpectedly" not in str(error):
+      raise
+    raise RuntimeError(
+      "A worker process of dataloader.num_workers ended by itself; what it said"
+      " last stands above. Workers import the program that starts them: what it"
+      " does goes under `if __name__ == '__main__':`. A process that is killed"
+      " for memory ends so, too."
+    ) from error
+
+
 def close(iterators: Sequence[grain.DatasetIterator]) -> None:
   """Ends the processes."""
   for iterator in iterators:
@@ -88,7 +108,7 @@ class _WorkerIterator(grain.DatasetIterator):
         self._batches.shared_out(self._state, self._num_workers)
       )
       self._turn = 0
-    batch = next(self._iterators[self._turn])
+    batch = take(self._iterators[self._turn])
     self._turn = (self._turn + 1) % self._num_workers
     self._state = self._batches.state_after(self._state, batch)
     return batch

@@ -134,6 +134,18 @@ def _say_shares(batches: Any, training: ConfigDict) -> None:
   say(f"of {rows} rows: {shares}")
 
 
+def _too_little_data(batches: Any) -> str:
+  """Says why a run has no first step."""
+  spec = batches.spec
+  rows = "no" if spec.end is None else max(spec.end - spec.first_row, 0)
+  return (
+    f"The data ends before the first step: there are {rows} rows, and a batch"
+    f" has {spec.layout.shape[0]}. Lower training.global_batch_size, raise"
+    " dataloader.epochs or leave it unset, or set dataloader.end_of_data='pad'"
+    " to fill the last batch with padding."
+  )
+
+
 def _say_tokens(counters: Mapping[str, Any]) -> None:
   """Says what became of the tokens of packed rows."""
   for name, sums in counters.get("sources", {}).items():
@@ -142,10 +154,17 @@ def _say_tokens(counters: Mapping[str, Any]) -> None:
     )
     say(
       f"tokens of {name}: {sums['tokens_read']:,} read, {sums['tokens']:,}"
-      f" kept" + (f", dropped: {dropped}" if dropped else "")
+      " kept"
+      + (f", dropped: {dropped}" if dropped else "")
+      # Of streams more is read than is in rows yet.
+      + (
+        f", {sums['tokens_in_rows']:,} in rows"
+        if "tokens_in_rows" in sums
+        else ""
+      )
     )
   if counters:
-    say(f"padding: {counters['padded']:,} positions")
+    say(f"padding up to the token budget: {counters['padded']:,} positions")
 
 
 def model_shape(
@@ -258,6 +277,8 @@ class _Loop:
         saved = self._save(step, state)
       if _is_due(step, training.eval_interval) and step < training.train_iters:
         self._evaluate(state)
+    if not step:
+      raise ValueError(_too_little_data(self._batches))
     if step == first:
       say("nothing left to do: the data has no batch after the last checkpoint")
       return

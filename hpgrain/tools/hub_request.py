@@ -93,7 +93,8 @@ def check_dataset_request(request: DatasetRequest) -> None:
     if request.data_files is None and request.data_dir is None:
       raise ValueError(
         f"{name!r} is a reader of files, so it needs some: give them with"
-        f" {request.word('data_files')}."
+        f" {request.word('data_files')}"
+        + ("." if request.by_flags else ", or as data_path.")
       )
     if request.subset is not None:
       raise ValueError(
@@ -116,9 +117,13 @@ def check_dataset_request(request: DatasetRequest) -> None:
   if path.is_file():
     files = "to offline_preparation" if request.by_flags else "as data_path"
     raise ValueError(
-      f"{name} is a file. Give it {files}, or name its reader"
-      f" ({', '.join(READERS)}) here and the file with"
-      f" {request.word('data_files')}."
+      f"{name} is a file. Give it {files}"
+      + (
+        f", or name its reader ({', '.join(READERS)}) here and the file with"
+        f" {request.word('data_files')}."
+        if request.by_flags
+        else "."
+      )
     )
   if name.startswith(("/", ".", "~")):
     raise FileNotFoundError(
