@@ -10,7 +10,7 @@ written again since it was found is refused, and not read as if it had not.
 import collections
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -104,9 +104,10 @@ class _LocalFile:
     except FileNotFoundError:
       raise FileNotFoundError(_gone(file)) from None
 
-  def __del__(self) -> None:
+  # The function is held here: at the interpreter's exit `os` may be gone.
+  def __del__(self, close: Callable[[int], None] = os.close) -> None:
     if self._fd >= 0:
-      os.close(self._fd)
+      close(self._fd)
 
   def read(self, ranges: Sequence[_Range]) -> Iterator[bytes]:
     """Yields the bytes of ranges that rise."""
