@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -224,6 +225,9 @@ def hindered(folder, keep):
 
 def read_only(folder, keep):
   """The same without the right to write."""
+  # What is loaded late may lie where only root may read.
+  with tempfile.TemporaryDirectory() as other:
+    hindered(other, keep)
   if not os.geteuid():
     os.setgroups([])
     os.setgid(65534)
