@@ -1,6 +1,5 @@
 """ArrayRecord files whose records are JSON objects, by number."""
 
-import collections
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 
 from hpgrain.sources.by_index import row_groups
 from hpgrain.sources.by_index.json_objects import parse_object, parse_objects
-from hpgrain.sources.by_index.table_files import OPEN_FILES, TableFiles
+from hpgrain.sources.by_index.table_files import OpenFiles, TableFiles
 from hpgrain.sources.records import Record, record_numbers
 from hpgrain.tools.readers.bad_text import BadTextError
 from hpgrain.tools.readers.files import is_remote
@@ -47,7 +46,7 @@ class ArrayRecordRecords:
     self._tables = TableFiles(files, "array_record", _num_records)
     self.identity = self._tables.identity
     self.cache_identity = self._tables.cache_identity
-    self._open: collections.OrderedDict[int, Any] = collections.OrderedDict()
+    self._open = OpenFiles(self._tables.files, open_reader)
     self._lock = threading.Lock()
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -74,12 +73,7 @@ class ArrayRecordRecords:
   def _read_rows(self, file: int, rows: np.ndarray) -> list[Record]:
     path = self._tables.files[file].path
     with self._lock:
-      if file not in self._open:
-        self._open[file] = open_reader(path)
-      self._open.move_to_end(file)
-      while len(self._open) > OPEN_FILES:
-        self._open.popitem(last=False)
-      reader = self._open[file]
+      reader = self._open.get(file)
     pieces = checked(path, reader.read, rows.tolist())
     records = parse_objects(pieces)
     if records is not None:

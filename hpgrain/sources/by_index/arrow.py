@@ -4,7 +4,6 @@ r"""Arrow IPC files and streams: rows by number, mapped where they lie.
 it; only what tells their sizes is looked at for that.
 """
 
-import collections
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from hpgrain.sources.by_index import row_groups
 from hpgrain.sources.by_index.row_groups import broken, pyarrow_for
-from hpgrain.sources.by_index.table_files import OPEN_FILES, TableFiles
+from hpgrain.sources.by_index.table_files import OpenFiles, TableFiles
 from hpgrain.sources.records import Record, record_numbers
 from hpgrain.tools.readers.files import is_remote, open_stored
 from hpgrain.tools.readers.records import InputFile
@@ -42,9 +41,7 @@ class ArrowRecords:
     self._tables = TableFiles(files, "arrow", _batch_rows)
     self.identity = self._tables.identity
     self.cache_identity = self._tables.cache_identity
-    self._open: collections.OrderedDict[int, _Batches] = (
-      collections.OrderedDict()
-    )
+    self._open = OpenFiles(self._tables.files, _Batches)
     self._held = row_groups.HeldGroups()
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -82,12 +79,7 @@ class ArrowRecords:
     path = self._tables.files[file].path
     pa = pyarrow_for(path)
     try:
-      if file not in self._open:
-        self._open[file] = _Batches(path)
-      self._open.move_to_end(file)
-      while len(self._open) > OPEN_FILES:
-        self._open.popitem(last=False)
-      return pa.Table.from_batches([self._open[file].get(number)])
+      return pa.Table.from_batches([self._open.get(file).get(number)])
     except (pa.ArrowException, OSError) as error:
       raise ValueError(broken(path, error)) from error
 

@@ -4,7 +4,6 @@ A row group is the least that can be read, so reading far apart rows of large
 groups unpacks much for little. The groups that were read last are held.
 """
 
-import collections
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from hpgrain.sources.by_index import row_groups
 from hpgrain.sources.by_index.row_groups import broken, pyarrow_for
-from hpgrain.sources.by_index.table_files import OPEN_FILES, TableFiles
+from hpgrain.sources.by_index.table_files import OpenFiles, TableFiles
 from hpgrain.sources.records import Record, record_numbers
 from hpgrain.tools.readers.files import is_remote, open_stored
 from hpgrain.tools.readers.records import InputFile
@@ -42,7 +41,9 @@ class ParquetRecords:
     self._tables = TableFiles(files, "parquet", _group_rows)
     self.identity = self._tables.identity
     self.cache_identity = self._tables.cache_identity
-    self._open: collections.OrderedDict[int, Any] = collections.OrderedDict()
+    self._open = OpenFiles(
+      self._tables.files, open_parquet, close=lambda opened: opened.close()
+    )
     self._held = row_groups.HeldGroups()
 
   def __reduce__(self) -> tuple[Any, ...]:
@@ -79,12 +80,7 @@ class ParquetRecords:
     path = self._tables.files[file].path
     pa = pyarrow_for(path)
     try:
-      if file not in self._open:
-        self._open[file] = open_parquet(path)
-      self._open.move_to_end(file)
-      while len(self._open) > OPEN_FILES:
-        self._open.popitem(last=False)[1].close()
-      return self._open[file].read_row_group(number)
+      return self._open.get(file).read_row_group(number)
     except (pa.ArrowException, OSError) as error:
       raise ValueError(broken(path, error)) from error
 

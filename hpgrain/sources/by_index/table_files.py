@@ -4,6 +4,7 @@ a.parquet  groups of 3, 2 rows      first_row   0 3 5 | 9
 b.parquet  a group of 4 rows        group       0 1 2
 """
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,3 +99,41 @@ class TableFiles:
       known = self.files[file]
       if size_and_version(known.path) != (known.size, known.version):
         raise ValueError(changed(known))
+
+
+class OpenFiles:
+  """The files that were read last, held open. For one thread at a time."""
+
+  def __init__(
+    self,
+    files: Sequence[InputFile],
+    open_file: Callable[[str], Any],
+    *,
+    close: Callable[[Any], None] | None = None,
+  ) -> None:
+    """Opens nothing yet.
+
+    Args:
+      files: of a source.
+      open_file: opens one by its path.
+      close: what is done with one that is held no more; None where it goes
+        with its last user.
+    """
+    self._files = tuple(files)
+    self._open_file, self._close = open_file, close
+    self._held: collections.OrderedDict[int, Any] = collections.OrderedDict()
+
+  def __len__(self) -> int:
+    """Number of files that are held."""
+    return len(self._held)
+
+  def get(self, file: int) -> Any:
+    """Returns an open file; raises as opening it does."""
+    if file not in self._held:
+      self._held[file] = self._open_file(self._files[file].path)
+    self._held.move_to_end(file)
+    while len(self._held) > OPEN_FILES:
+      gone = self._held.popitem(last=False)[1]
+      if self._close is not None:
+        self._close(gone)
+    return self._held[file]

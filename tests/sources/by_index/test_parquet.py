@@ -9,7 +9,7 @@ from pyarrow import parquet
 from table_checks import check_broken, check_changes, check_reading
 
 from hpgrain.sources.by_index import parquet as by_index
-from hpgrain.sources.by_index import row_groups
+from hpgrain.sources.by_index import row_groups, table_files
 from hpgrain.sources.by_index.formats import open_records
 
 
@@ -86,7 +86,7 @@ def test_groups_are_held_up_to_so_many_bytes(tmp_path, groups_read):
 
 
 def test_few_files_are_held_open(tmp_path, monkeypatch):
-  monkeypatch.setattr(by_index, "OPEN_FILES", 2)
+  monkeypatch.setattr(table_files, "OPEN_FILES", 2)
   for i in range(5):
     _write(tmp_path / f"{i}.parquet", _rows(i, 1))
   records = open_records(tmp_path)
