@@ -16,11 +16,10 @@ import grain
 import jax
 import numpy as np
 
-from hpgrain import shard
+from hpgrain import shard, workers
 from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.fields import FieldOptions, make_padding
 from hpgrain.token_rows import OpenRows
-from hpgrain.workers import WorkerBatches
 
 # What a batch's time goes to, in order.
 STAGES = ("plan", "read", "place")
@@ -208,7 +207,7 @@ class BatchSpec:
     """Returns the batches before they are placed, made by so many workers."""
     made: grain.IterDataset = HostBatches(self.on_host())
     if num_workers:
-      made = made.pipe(WorkerBatches, num_workers=num_workers)
+      made = made.pipe(workers.WorkerBatches, num_workers=num_workers)
     return made
 
   def placed(self, batches: grain.IterDataset) -> grain.IterDataset:
@@ -365,11 +364,7 @@ class HostBatches(grain.IterDataset):
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""
-    del sl, sequential_slice
-    raise ValueError(
-      "A loader's batches are not sliced. Use dataloader.num_workers for"
-      " worker processes."
-    )
+    workers.refuse_slice(sl, sequential_slice)
 
 
 class _HostBatchIterator(grain.DatasetIterator):

@@ -17,9 +17,11 @@ from jax.sharding import NamedSharding
 from hpgrain import config_uses, shard, token_ids
 from hpgrain.balance import BalancedSamples
 from hpgrain.batches import BatchSpec
+from hpgrain.config_fields import field_options
 from hpgrain.config_rules_online import dataset_options, transform_arguments
 from hpgrain.fields import FieldOptions
 from hpgrain.index_cache import IndexCache
+from hpgrain.loader import Spec
 from hpgrain.log import log_once
 from hpgrain.measured import MeasuredRecords
 from hpgrain.online_dataset import OnlineDataset, build_online_text_dataset
@@ -35,8 +37,6 @@ from hpgrain.streams import StreamRows
 from hpgrain.token_ids import TokenIds
 from hpgrain.transforms.lazy_tokenizer import LazyTokenizer
 from hpgrain.transforms.make import make_transform
-
-Spec = BatchSpec | StreamSpec
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def make_specs(
       length_buckets=tuple(config.dataloader.length_buckets),
       **indexed_arguments,
     )
-  options = _field_options(config, ids.eod_id)
+  options = field_options(config, ids.eod_id)
   return [
     None if rows is None else _spec(config, name, rows, sharding, options)
     for name, rows in zip(SPLIT_NAMES, samples)
@@ -231,19 +231,6 @@ def _online_samples(
     handover_bytes=dataloader.handover_bytes,
     spill_folder=dataloader.spill_folder,
     **common,
-  )
-
-
-def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
-  """Returns how fields of packed rows are made; labels come as they are."""
-  get_batch = config.get_batch
-  return FieldOptions(
-    labels_are_shifted=get_batch.labels_are_shifted,
-    mask_boundary_labels=get_batch.mask_boundary_labels,
-    eod_mask_loss=get_batch.eod_mask_loss,
-    eod_id=eod_id,
-    reset_position_ids=get_batch.reset_position_ids,
-    reset_attention_mask=get_batch.reset_attention_mask,
   )
 
 

@@ -21,6 +21,7 @@ from hpgrain import config_uses, indexed_dataset, log, online_pipeline, shard
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
+from hpgrain.config_fields import field_options
 from hpgrain.fields import FieldOptions
 from hpgrain.loader import Loader
 from hpgrain.rearrange_map import load_rearrange_map
@@ -98,7 +99,7 @@ def _indexed_specs(
     num_positions=config.dataset.data_config.seq_length,
   )
   splits, ids = indexed_dataset.build_splits(**dataset_arguments(config))
-  options = _field_options(config, ids.eod_id)
+  options = field_options(config, ids.eod_id)
   specs: list[BatchSpec | None] = []
   for name, split in zip(SPLIT_NAMES, splits):
     samples = _with_rows(split, name, config.training.eval_iters)
@@ -177,20 +178,6 @@ def _num_samples(config: mlc.ConfigDict) -> tuple[int, int, int] | None:
     evaluations += steps // training.eval_interval
   batches = training.eval_iters * training.global_batch_size
   return train, evaluations * batches, batches
-
-
-def _field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
-  get_batch = config.get_batch
-  ltor = config.dataset.data_config.create_ltor_fields_in_dataloader
-  return FieldOptions(
-    labels_are_shifted=get_batch.labels_are_shifted,
-    # Megatron has no such mask.
-    mask_boundary_labels=get_batch.mask_boundary_labels and not ltor,
-    eod_mask_loss=get_batch.eod_mask_loss,
-    eod_id=eod_id,
-    reset_position_ids=get_batch.reset_position_ids,
-    reset_attention_mask=get_batch.reset_attention_mask,
-  )
 
 
 def _attention_options(config: mlc.ConfigDict) -> AttentionOptions:

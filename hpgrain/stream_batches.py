@@ -74,7 +74,6 @@ class StreamSpec:
 
   # Where the rows end is not known beforehand.
   end = None
-  pad_last = True
 
   def host_batches(self, num_workers: int = 0) -> "StreamBatches":
     """Returns the batches before they are placed, made by so many workers."""
@@ -183,8 +182,9 @@ class StreamSpec:
     gcd(B, V).
     """
     rows = {row for part in self.layout.shards for row in range(*part.rows)}
-    held = {(first_row + row) % self.turn for row in rows}
-    return [v for v in range(self.samples.num_streams) if v % self.turn in held]
+    turn = self.turn
+    held = {(first_row + row) % turn for row in rows}
+    return [v for v in range(self.samples.num_streams) if v % turn in held]
 
   @property
   def turn(self) -> int:
@@ -226,11 +226,7 @@ class StreamBatches(grain.IterDataset):
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""
-    del sl, sequential_slice
-    raise ValueError(
-      "A loader's batches are not sliced. Use dataloader.num_workers for"
-      " worker processes."
-    )
+    workers.refuse_slice(sl, sequential_slice)
 
 
 class _StreamBatchIterator(grain.DatasetIterator):

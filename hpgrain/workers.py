@@ -12,13 +12,26 @@ that was handed out last.
 
 import concurrent.futures
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import grain
 from absl import flags
 
 # Batches that each worker keeps ready.
 _BUFFERED = 2
+
+
+def refuse_slice(sl: slice, sequential_slice: bool) -> NoReturn:
+  """Refuses Grain's slices: batches come in one order, which they would break.
+
+  Raises:
+    ValueError: always.
+  """
+  del sl, sequential_slice
+  raise ValueError(
+    "A loader's batches are not sliced. Use dataloader.num_workers for"
+    " worker processes."
+  )
 
 
 def start(
