@@ -30,7 +30,10 @@ def measure(folder: Path, options: argparse.Namespace) -> Iterator[common.Row]:
   fields = FieldOptions(
     reset_position_ids=True, eod_mask_loss=True, eod_id=common.EOD
   )
-  whole = (shard.Shard((0, _NUM_ROWS), (0, _SEQ_LENGTH), ()),)
+  whole = shard.HostLayout(
+    (_NUM_ROWS, _SEQ_LENGTH),
+    (shard.Shard((0, _NUM_ROWS), (0, _SEQ_LENGTH), ()),),
+  )
   rng = np.random.default_rng(1)
   shape = (options.batches, _NUM_ROWS)
   firsts = rng.integers(0, len(samples) - _NUM_ROWS, options.batches).tolist()

@@ -18,7 +18,8 @@ import numpy as np
 
 from hpgrain import shard, workers
 from hpgrain.arguments import MAX_ROW, integer
-from hpgrain.fields import FieldOptions, make_padding
+from hpgrain.fields import FieldOptions
+from hpgrain.slices import Slices
 from hpgrain.token_rows import OpenRows
 
 # What a batch's time goes to, in order.
@@ -48,17 +49,17 @@ class Samples(Protocol):
 
 def make_shards(
   samples: Samples,
-  shards: tuple[shard.Shard, ...],
+  layout: shard.BatchLayout | shard.HostLayout,
   *,
   first_row: int,
   end_row: int | None,
   options: FieldOptions,
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, float]]:
-  """Makes the fields of some rectangles of one batch.
+  """Makes the fields of the rectangles of one batch that are held here.
 
   Args:
     samples: the rows.
-    shards: rectangles, those of the same rows next to each other.
+    layout: of the batch; shards of the same rows are next to each other.
     first_row: the global row that is the batch's row 0.
     end_row: the first global row there is none of; from it on rows are
       padding. None = endless.
@@ -69,26 +70,24 @@ def make_shards(
   """
   seconds = dict.fromkeys(STAGES, 0.0)
   parts = []
-  planned: tuple[int, int] | None = None
-  opened: OpenRows | None = None
-  for part in shards:
+  for rows, windows in layout.row_groups():
     began = time.perf_counter()
-    if part.rows != planned:
-      begin, end = (first_row + row for row in part.rows)
-      end = end if end_row is None else max(begin, min(end, end_row))
-      opened = None
-      if begin < end:
-        opened = samples.open_rows(np.arange(begin, end, dtype=np.int64))
-      planned = part.rows
+    begin, end = (first_row + row for row in rows)
+    end = end if end_row is None else max(begin, min(end, end_row))
+    opened = None
+    if begin < end:
+      opened = samples.open_rows(np.arange(begin, end, dtype=np.int64))
     read_began = time.perf_counter()
+    slices = Slices(
+      opened,
+      context=layout.context,
+      num_positions=layout.shape[1],
+      num_rows=rows[1] - rows[0],
+      windows=windows,
+      options=options,
+    )
+    parts += [slices.fields(window) for window in windows]
     seconds["plan"] += read_began - began
-    num_rows = part.rows[1] - part.rows[0]
-    if opened is None:
-      parts.append(make_padding(part.window, num_rows))
-    else:
-      parts.append(
-        opened.fields(part.window, num_rows=num_rows, options=options)
-      )
     seconds["read"] += time.perf_counter() - read_began
   return parts, seconds
 
@@ -262,7 +261,7 @@ class BatchSpec:
       chosen = fits.index(True)
     parts, seconds = make_shards(
       self.samples,
-      self.layouts[chosen].shards,
+      self.layouts[chosen],
       first_row=first_row,
       end_row=end,
       options=self.options,

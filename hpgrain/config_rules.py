@@ -21,6 +21,7 @@ from hpgrain.config_rules_online import check_online
 from hpgrain.config_rules_rows import check_rows
 from hpgrain.config_schema import KEYS
 from hpgrain.config_uses import USES, is_online, is_streamed, sampler_type
+from hpgrain.context_layout import DOCUMENT_ZIGZAG
 
 # What `dataloader.drop_last` means in this package's words.
 END_OF_DATA: Mapping[bool, str] = {True: "drop", False: "pad"}
@@ -82,6 +83,8 @@ def check_rules(config: mlc.ConfigDict) -> None:
   _check_ids(config.dataset.data_config)
   _check_end_of_data(config)
   _check_labels(config)
+  _check_attention(config.get_batch)
+  _check_layout(config)
   if config.model.width % config.model.heads:
     raise ValueError(
       f"model.heads must divide model.width, got {config.model.heads} and"
@@ -241,6 +244,43 @@ def _check_labels(config: mlc.ConfigDict) -> None:
       "get_batch.labels_are_shifted=False cannot go with mesh.cp="
       f"{config.mesh.cp}: a slice's last label is its neighbour's first token."
       " Shift labels in the loader, or set mesh.cp=1."
+    )
+
+
+def _check_attention(get_batch: mlc.ConfigDict) -> None:
+  if get_batch.attention_mode == "compressed" and (
+    get_batch.attention_adapter is None
+  ):
+    raise ValueError(
+      "get_batch.attention_mode='compressed' needs get_batch.attention_adapter,"
+      " which says for which kernel packed_seq_params are made."
+    )
+
+
+def _check_layout(config: mlc.ConfigDict) -> None:
+  get_batch, dataloader = config.get_batch, config.dataloader
+  layout = get_batch.context_parallel_layout
+  if layout != DOCUMENT_ZIGZAG:
+    return
+  said = f"get_batch.context_parallel_layout={layout!r} divides every document"
+  if not USES["examples"].holds(config) or dataloader.packer == "concat":
+    raise ValueError(
+      f"{said}, whose room must then be a multiple of 2 * cp: only rows that"
+      " are packed of whole examples leave such room (dataloader.type="
+      "'dynamic', a packer other than 'concat'). Here"
+      f" {_state(config)}. Take 'zigzag', which divides the row."
+    )
+  if not get_batch.reset_attention_mask:
+    raise ValueError(
+      f"{said}, and get_batch.reset_attention_mask=False makes a row one. Take"
+      " 'zigzag', or set reset_attention_mask=True."
+    )
+  if config.mesh.cp > 1 and dataloader.segment_multiple % (2 * config.mesh.cp):
+    raise ValueError(
+      f"{said} into 2 * cp chunks, so dataloader.segment_multiple must be a"
+      f" multiple of {2 * config.mesh.cp} with mesh.cp={config.mesh.cp}, got"
+      f" {dataloader.segment_multiple}. It shapes rows: choose it for the"
+      " largest cp that the run may have."
     )
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from hpgrain.config_key import Key, section
 from hpgrain.config_schema_data import DATA_KEYS
-
-_NOT_YET = "it is not in this version"
+from hpgrain.context_layout import LAYOUTS
 
 # fmt: off
 KEYS: tuple[Key, ...] = (
@@ -64,9 +63,12 @@ KEYS: tuple[Key, ...] = (
         legal=("indexed", "online")),
     Key("attention_mode", str, "segment_ids",
         "What attention gets: `segment_ids`, or a mask made from them.",
-        legal=("segment_ids", "dense"),
-        refused={"compressed": "it needs a kernel adapter, and this version "
-                               "has none"}),
+        legal=("segment_ids", "dense", "compressed")),
+    Key("attention_adapter", str, None,
+        "What makes packed_seq_params with attention_mode='compressed':"
+        " `splash`, `pallas_gpu`, `cudnn`, `transformer_engine`,"
+        " `context_parallel`, or a function of yours as 'package.module:name'.",
+        only="compressed"),
     Key("reset_position_ids", bool, False,
         "Positions begin at 0 in every document."),
     Key("reset_attention_mask", bool, True,
@@ -81,8 +83,12 @@ KEYS: tuple[Key, ...] = (
         "The window counts the query's own key; `reference`: one key more.",
         legal=("inclusive", "reference")),
     Key("context_parallel_layout", str, "contiguous",
-        "Which positions a `cp` device holds.", legal=("contiguous",),
-        refused={"zigzag": _NOT_YET, "striped": _NOT_YET}),
+        "Which positions a `cp` device holds: a run of them (`contiguous`), a"
+        " chunk from each end (`zigzag`), every cp-th (`striped`), or a chunk"
+        " from each end of every document (`document_zigzag`).",
+        legal=LAYOUTS),
+    Key("source_ids", bool, False,
+        "Add source_ids to the batch: the number of each token's source."),
   ),
   *section("debug",
     Key("check_dataset", str, None,

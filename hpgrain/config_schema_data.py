@@ -237,6 +237,10 @@ DATA_KEYS: tuple[Key, ...] = (
         "The reference's name: True is end_of_data `drop`, False is `pad`."),
     Key("consumed_samples", int, 0, "The row of train to begin at.",
         minimum=0),
+    Key("replica_read", str, "each",
+        "Of processes that need the same rows, as with cp and tp: `each` makes"
+        " them all, or they `split` the work and the devices exchange rows.",
+        legal=("each", "split")),
     Key("prefetch", int, 2,
         "Batches made ahead by a thread; 0 makes each when it is asked for.",
         minimum=0),

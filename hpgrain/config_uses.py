@@ -164,6 +164,10 @@ USES: Mapping[str, Use] = {
       is_streamed(c) and is_packed(c) and c.dataloader.packer == "best_fit"
     ),
   ),
+  "compressed": Use(
+    "get_batch.attention_mode='compressed'",
+    lambda c: c.get_batch.attention_mode == "compressed",
+  ),
   "balanced": Use(
     "dataloader.balance_shares", lambda c: bool(c.dataloader.balance_shares)
   ),

@@ -11,6 +11,8 @@ holds part of a row makes that part alone.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -119,21 +121,30 @@ def make_padding(
   return fields
 
 
-def empty_fields(num_rows: int, num_positions: int) -> dict[str, np.ndarray]:
-  """Makes the five fields in one block of memory that nobody else has.
+def empty_fields(
+  num_rows: int,
+  num_positions: int,
+  dtypes: Mapping[str, Any] = BATCH_DTYPES,
+) -> dict[str, np.ndarray]:
+  """Makes fields in one block of memory that nobody else has.
 
   Each begins on a multiple of 64 bytes: a CPU device then takes the memory
   as it is, where another alignment would cost a copy.
+
+  Args:
+    num_rows: of each.
+    num_positions: of each.
+    dtypes: of the fields by name, 4 bytes an item.
   """
   size = num_rows * num_positions
   step = -(-size // _LINE_ITEMS) * _LINE_ITEMS
-  block = np.empty(len(BATCH_DTYPES) * step + _LINE_ITEMS, np.int32)
+  block = np.empty(len(dtypes) * step + _LINE_ITEMS, np.int32)
   first = -block.ctypes.data % _LINE_BYTES // _ITEM_BYTES
   return {
     name: block[first + i * step :][:size]
     .view(dtype)
     .reshape(num_rows, num_positions)
-    for i, (name, dtype) in enumerate(BATCH_DTYPES.items())
+    for i, (name, dtype) in enumerate(dtypes.items())
   }
 
 

@@ -7,6 +7,7 @@ it, on any mesh and any number of processes, goes on with the next row.
 """
 
 import atexit
+import dataclasses
 import time
 import weakref
 from collections.abc import Mapping
@@ -15,10 +16,12 @@ from typing import Any
 import grain
 import jax
 
-from hpgrain import batch, fingerprint
+from hpgrain import batch, context_parallel, fingerprint
 from hpgrain.arguments import integer
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import STAGES, BatchSpec, Samples
+from hpgrain.context_layout import ContextLayout
+from hpgrain.records import SEGMENT_IDS
 from hpgrain.stream_batches import StreamSpec
 
 STATE_VERSION = 1
@@ -45,7 +48,7 @@ class Loader(grain.IterDataset):
       spec: the batches.
       prefetch: how many batches a thread keeps ready; 0 makes each one when
         it is asked for.
-      attention: which masks `model_inputs` adds; default none.
+      attention: what `model_inputs` adds; default nothing.
       asked_rows: rows the run asks for, in an order that depends on how many
         and leaves it to the first start: a restored state says for how many
         that was, and fewer are refused. None: nothing is left open.
@@ -91,12 +94,28 @@ class Loader(grain.IterDataset):
     """Every id in a batch lies below it; None where it is not known."""
     return self.spec.samples.vocab_size
 
+  @property
+  def context_layout(self) -> ContextLayout:
+    """Which position of its row each slot of a batch holds."""
+    return self.spec.layout.context
+
+  def row_positions(self, fields: Mapping[str, jax.Array]) -> jax.Array:
+    """Returns int32[1 or rows, S], the position of each slot; inside `jit`.
+
+    What a model makes of a batch, [rows, S, ...], is put in the order of the
+    row by `context_parallel.in_row_order`.
+    """
+    return context_parallel.row_positions(
+      fields[SEGMENT_IDS], self.context_layout
+    )
+
   def model_inputs(self, fields: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Returns what the model takes of a batch; call it inside `jit`.
 
-    `batch.model_inputs` with the masks that the configuration asks for.
+    `batch.model_inputs` with what the configuration asks for.
     """
-    return batch.model_inputs(fields, **vars(self._attention))
+    chosen = dataclasses.replace(self._attention, layout=self.context_layout)
+    return batch.model_inputs(fields, **vars(chosen))
 
   @property
   def num_steps(self) -> int | None:

@@ -272,9 +272,15 @@ def _layout(
 
   They are rounded up to what the mesh splits them into.
   """
-  _, parts = shard.num_parts(sharding)
+  context = shard.context_layout(
+    sharding.mesh,
+    config.get_batch.context_parallel_layout,
+    segment_multiple=config.dataloader.segment_multiple,
+  )
+  multiple = shard.positions_multiple(sharding, context)
   return shard.batch_layout(
     sharding,
     num_rows=config_uses.batch_rows(config),
-    num_positions=-(-positions // parts) * parts,
+    num_positions=-(-positions // multiple) * multiple,
+    context=context,
   )

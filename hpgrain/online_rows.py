@@ -57,7 +57,11 @@ class _Tokens:
 
 
 class OnlineRows:
-  """Planned rows; their examples are made once, when a field is asked for."""
+  """Planned rows; their examples are made once, when a field is asked for.
+
+  Attributes:
+    plans: their pieces.
+  """
 
   def __init__(
     self,
@@ -73,7 +77,7 @@ class OnlineRows:
       plans: n rows.
       vocab_size: ids at or above it are an error; None allows any.
     """
-    self._members, self._plans = members, plans
+    self._members, self.plans = members, plans
     self._vocab_size = vocab_size
     self._lock = threading.Lock()
     self._made: tuple[np.ndarray, _Tokens] | None = None
@@ -82,7 +86,7 @@ class OnlineRows:
     self, window: tuple[int, int], *, num_rows: int, options: FieldOptions
   ) -> dict[str, np.ndarray]:
     """Returns positions [a, b) of every field; see `token_rows.OpenRows`."""
-    plans = self._plans
+    plans = self.plans
     begins, tokens = self._tokens()
     pieces, skipped, _ = clip(plans, window)
     begin = np.zeros(len(plans.length), np.int64)
@@ -101,7 +105,7 @@ class OnlineRows:
 
   def row(self, index: int) -> dict[str, np.ndarray]:
     """Returns a row without padding; see `OnlineSamples.__getitem__`."""
-    plans = self._plans
+    plans = self.plans
     begins, tokens = self._tokens()
     part = slice(*plans.row_splits[index : index + 2])
     length = plans.length[part].astype(np.int64)
@@ -126,7 +130,7 @@ class OnlineRows:
       return self._made
 
   def _make(self) -> tuple[np.ndarray, _Tokens]:
-    plans = self._plans
+    plans = self.plans
     # An example that is cut may have several pieces here.
     order = np.lexsort((plans.example, plans.source))
     source, example = plans.source[order], plans.example[order]

@@ -9,10 +9,12 @@ A piece's labels are its own, so none crosses into the next.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 
 from hpgrain import _kernels
+from hpgrain.context_layout import ContextLayout, Rooms
 from hpgrain.fields import FieldOptions, empty_fields, fill_padding
 
 _NO_WEIGHTS = np.zeros(0, np.float32)
@@ -57,6 +59,51 @@ def starts(
   ends = np.cumsum(room)
   before = np.concatenate([[0], ends])[row_splits]
   return ends - room - np.repeat(before[:-1], np.diff(row_splits))
+
+
+def find_rooms(
+  plans: PackedPlans, num_positions: int, *, multiple: int
+) -> Rooms:
+  """Returns how the positions of rows are divided among their pieces.
+
+  Padding at a row's end is a room of its own.
+
+  Args:
+    plans: n rows.
+    num_positions: of a row.
+    multiple: what the room of a piece was rounded up to.
+  """
+  length = -(-plans.length.astype(np.int64) // multiple) * multiple
+  ends = np.concatenate([[0], np.cumsum(length)])[plans.row_splits]
+  tail = num_positions - np.diff(ends)
+  return Rooms(
+    row_splits=plans.row_splits + np.arange(len(plans) + 1),
+    length=np.insert(length, plans.row_splits[1:], tail),
+  )
+
+
+def clip_to_ranks(
+  plans: PackedPlans, context: ContextLayout, ranks: Collection[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Finds the parts of pieces that ranks of "document_zigzag" hold.
+
+  Args:
+    plans: n rows.
+    context: that layout.
+    ranks: some of its ranks.
+
+  Returns:
+    As `clip`; a piece may have several parts, in order.
+  """
+  length = plans.length.astype(np.int64)[:, None]
+  half = -(-length // context.segment_multiple) * context.segment_multiple
+  half //= context.multiple
+  last = context.multiple - 1
+  chunks = np.array(sorted({*ranks, *(last - rank for rank in ranks)}))
+  first = chunks * half
+  count = np.clip(length - first, 0, half)
+  pieces, chosen = np.nonzero(count)
+  return pieces, first[pieces, chosen], count[pieces, chosen].astype(np.int32)
 
 
 def clip(

@@ -97,6 +97,9 @@ def _indexed_specs(
     sharding,
     num_rows=config.training.global_batch_size,
     num_positions=config.dataset.data_config.seq_length,
+    context=shard.context_layout(
+      sharding.mesh, config.get_batch.context_parallel_layout
+    ),
   )
   splits, ids = indexed_dataset.build_splits(**dataset_arguments(config))
   options = field_options(config, ids.eod_id)

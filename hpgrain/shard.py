@@ -12,6 +12,7 @@ refused when the layout is made.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from hpgrain.context_layout import CONTIGUOUS, ROW_ORDER, ContextLayout
 
 CONTEXT_AXIS = "cp"
 TENSOR_AXIS = "tp"
@@ -30,13 +33,25 @@ class Shard:
 
   Attributes:
     rows: [begin, end) in the batch.
-    window: [begin, end) positions of those rows.
+    window: [begin, end) slots of those rows; without a context-parallel layout
+      slots are positions.
     devices: which hold this rectangle, each the same.
   """
 
   rows: tuple[int, int]
   window: tuple[int, int]
   devices: tuple[Any, ...]
+
+
+# Rows [begin, end), and the windows of slots that are held of them.
+RowGroup = tuple[tuple[int, int], list[tuple[int, int]]]
+
+
+def _row_groups(shards: Sequence[Shard]) -> list[RowGroup]:
+  return [
+    (rows, [part.window for part in group])
+    for rows, group in itertools.groupby(shards, lambda part: part.rows)
+  ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +62,24 @@ class BatchLayout:
     sharding: of every [rows, positions] field.
     shape: (rows, positions) of the global batch.
     shards: what this process's devices hold, each rectangle once.
+    context: which position of its row each slot holds.
   """
 
   sharding: NamedSharding
   shape: tuple[int, int]
   shards: tuple[Shard, ...]
+  context: ContextLayout = ROW_ORDER
+
+  def row_groups(self) -> list[RowGroup]:
+    """Returns the shards' rows, each once, and their windows; in order."""
+    return _row_groups(self.shards)
 
   def without_devices(self) -> "HostLayout":
     """Returns the rectangles alone, which other processes can be told."""
     return HostLayout(
       self.shape,
       tuple(Shard(part.rows, part.window, ()) for part in self.shards),
+      self.context,
     )
 
 
@@ -68,10 +90,16 @@ class HostLayout:
   Attributes:
     shape: (rows, positions) of the global batch.
     shards: its rectangles, without devices.
+    context: which position of its row each slot holds.
   """
 
   shape: tuple[int, int]
   shards: tuple[Shard, ...]
+  context: ContextLayout = ROW_ORDER
+
+  def row_groups(self) -> list[RowGroup]:
+    """Returns the shards' rows, each once, and their windows; in order."""
+    return _row_groups(self.shards)
 
   def without_devices(self) -> "HostLayout":
     """Returns itself."""
@@ -160,12 +188,38 @@ def num_parts(sharding: NamedSharding) -> tuple[int, int]:
   return parts(sharding.spec[0]), parts(sharding.spec[1])
 
 
+def context_layout(
+  mesh: Mesh, name: str = CONTIGUOUS, *, segment_multiple: int = 1
+) -> ContextLayout:
+  """Returns a context-parallel layout over the `cp` axis of a mesh.
+
+  Args:
+    mesh: without the axis there is one rank.
+    name: one of `context_layout.LAYOUTS`.
+    segment_multiple: what the rooms of packed rows are multiples of.
+
+  Raises:
+    ValueError: for an unknown name, or rooms that do not divide.
+  """
+  ranks = mesh.shape.get(CONTEXT_AXIS, 1)
+  return ContextLayout(name, ranks, segment_multiple)
+
+
+def positions_multiple(
+  sharding: NamedSharding, context: ContextLayout = ROW_ORDER
+) -> int:
+  """Returns what the positions of a batch must be a multiple of."""
+  _, parts = num_parts(sharding)
+  return math.lcm(parts, context.multiple)
+
+
 def batch_layout(
   sharding: NamedSharding,
   *,
   num_rows: int,
   num_positions: int,
   devices: Sequence[Any] | None = None,
+  context: ContextLayout = ROW_ORDER,
 ) -> BatchLayout:
   """Returns the rectangles of a batch that `devices` hold.
 
@@ -174,11 +228,16 @@ def batch_layout(
     num_rows: rows of the global batch.
     num_positions: of a row.
     devices: default this process's.
+    context: which position of its row each slot holds.
 
   Raises:
     ValueError: if rows or positions do not divide over the mesh.
   """
-  row_parts, position_parts = num_parts(sharding)
+  row_parts, _ = num_parts(sharding)
+  position_parts = positions_multiple(sharding, context)
+  said = ""
+  if not context.is_identity:
+    said = f", context_parallel_layout={context.name!r}"
   for what, count, parts, key in (
     ("rows", num_rows, row_parts, "training.global_batch_size"),
     (
@@ -191,8 +250,8 @@ def batch_layout(
     if count % parts:
       raise ValueError(
         f"{count} {what} of a batch ({key}) do not divide over {parts} parts"
-        f" of the mesh {dict(sharding.mesh.shape)} (spec {sharding.spec}); use"
-        f" a multiple of {parts}, or other sizes in config.mesh."
+        f" of the mesh {dict(sharding.mesh.shape)} (spec {sharding.spec}"
+        f"{said}); use a multiple of {parts}, or other sizes in config.mesh."
       )
   shape = (num_rows, num_positions)
   indices = sharding.devices_indices_map(shape)
@@ -211,7 +270,7 @@ def batch_layout(
     Shard(rows, window, tuple(holders[rows, window]))
     for rows, window in sorted(holders)
   )
-  return BatchLayout(sharding, shape, shards)
+  return BatchLayout(sharding, shape, shards, context)
 
 
 def place(

@@ -23,6 +23,7 @@ from hpgrain import shard, workers
 from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.batches import STAGES
 from hpgrain.fields import FieldOptions, empty_fields
+from hpgrain.slices import Slices
 from hpgrain.stream_end import UntilEnd
 
 if TYPE_CHECKING:
@@ -354,22 +355,23 @@ class _ShareIterator(grain.DatasetIterator):
     seconds = dict.fromkeys(STAGES, 0.0)
     parts: list[dict[str, np.ndarray]] = []
     left: list[np.ndarray] = []
-    planned: tuple[int, int] | None = None
-    for part in spec.layout.shards:
+    for held, windows in spec.layout.row_groups():
       began = time.perf_counter()
-      if part.rows != planned:
-        planned = part.rows
-        rows = np.arange(*planned, dtype=np.int64) + self._row
-        mine = np.isin(rows % spec.samples.num_streams, self._streams)
-        opened = self._reader.rows(rows[mine])
-        goes_on = self._goes_on(rows, mine, opened.filled)
+      rows = np.arange(*held, dtype=np.int64) + self._row
+      mine = np.isin(rows % spec.samples.num_streams, self._streams)
+      opened = self._reader.rows(rows[mine])
+      goes_on = self._goes_on(rows, mine, opened.filled)
       planned_at = time.perf_counter()
-      parts.append(
-        opened.fields(
-          part.window, num_rows=int(mine.sum()), options=spec.options
-        )
+      slices = Slices(
+        opened,
+        context=spec.layout.context,
+        num_positions=spec.layout.shape[1],
+        num_rows=int(mine.sum()),
+        windows=windows,
+        options=spec.options,
       )
-      left.append(goes_on)
+      parts += [slices.fields(window) for window in windows]
+      left += [goes_on] * len(windows)
       seconds["plan"] += planned_at - began
       seconds["read"] += time.perf_counter() - planned_at
     self._row += spec.layout.shape[0]

@@ -21,9 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jsonl
 import numpy as np
 from jax.experimental import multihost_utils
+
+from hpgrain import context_parallel
+from hpgrain.context_layout import ROW_ORDER, ContextLayout
 
 SEGMENT_IDS = "segment_ids"
 
@@ -37,6 +41,21 @@ def gather(batch: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
   if jax.process_count() == 1:
     return {name: np.asarray(field) for name, field in batch.items()}
   return multihost_utils.process_allgather(dict(batch), tiled=True)
+
+
+def in_row_order(
+  fields: Mapping[str, np.ndarray], layout: ContextLayout
+) -> dict[str, np.ndarray]:
+  """Returns fields [row, slot] as [row, position]."""
+  if layout.is_identity:
+    return dict(fields)
+  positions = context_parallel.row_positions(
+    jnp.asarray(fields[SEGMENT_IDS]), layout
+  )
+  return {
+    name: np.asarray(context_parallel.in_row_order(field, positions))
+    for name, field in fields.items()
+  }
 
 
 def digest_batch(
@@ -91,13 +110,21 @@ class DigestLog:
     self._lines = jsonl.JsonLines(path)
 
   def append(
-    self, batch: Mapping[str, jax.Array], *, step: int, first_row: int
+    self,
+    batch: Mapping[str, jax.Array],
+    *,
+    step: int,
+    first_row: int,
+    layout: ContextLayout = ROW_ORDER,
   ) -> str:
     """Digests a placed batch, writes the line, and returns the digest.
 
+    Positions are digested in the order of the row, whatever the layout.
+
     Every process must call it, as `gather` says; process 0 writes.
     """
-    line = digest_batch(gather(batch), step=step, first_row=first_row)
+    fields = in_row_order(gather(batch), layout)
+    line = digest_batch(fields, step=step, first_row=first_row)
     self._lines.append(line)
     return line["digest"]
 

@@ -304,7 +304,12 @@ class _Loop:
   ) -> steps.State:
     digest = ""
     if self._digests is not None:
-      digest = self._digests.append(batch, step=step, first_row=first_row)
+      digest = self._digests.append(
+        batch,
+        step=step,
+        first_row=first_row,
+        layout=self._batches.spec.layout.context,
+      )
     began = time.perf_counter()
     flags = self._run.stop_flags(self._stop_signal.received)
     state, metrics = self._run.train(state, batch, flags)

@@ -620,10 +620,11 @@ def compare_shares(
         num_rows=spec.layout.shape[0],
         num_positions=spec.layout.shape[1],
         devices=held,
+        context=spec.layout.context,
       )
       parts, _ = batches_lib.make_shards(
         spec.samples,
-        layout.shards,
+        layout,
         first_row=first_row,
         end_row=spec.end_row,
         options=spec.options,

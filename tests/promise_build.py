@@ -341,7 +341,7 @@ class Shares:
       else:
         parts, _ = batches_lib.make_shards(
           self.spec.samples,
-          layout.shards,
+          layout,
           first_row=row,
           end_row=self.spec.end,
           options=self.spec.options,

@@ -58,5 +58,7 @@ def test_masks_are_made_on_request_inside_jit():
 
 
 def test_an_unknown_attention_mode_is_refused():
-  with pytest.raises(ValueError, match='"dense" or "ltor", got \'compressed\''):
+  with pytest.raises(ValueError, match="got 'sparse'"):
+    model_inputs(_batch(), attention_mode="sparse")
+  with pytest.raises(ValueError, match="an adapter belong together"):
     model_inputs(_batch(), attention_mode="compressed")

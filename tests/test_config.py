@@ -218,12 +218,6 @@ def test_illegal_values_are_refused(name, value, message):
       False,
       "rows would then depend on the number of processes",
     ),
-    ("get_batch__attention_mode", "compressed", "it needs a kernel adapter"),
-    (
-      "get_batch__context_parallel_layout",
-      "zigzag",
-      "it is not in this version",
-    ),
   ],
 )
 def test_values_known_elsewhere_are_refused_with_the_reason(

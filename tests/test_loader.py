@@ -442,7 +442,7 @@ def test_part_of_the_devices_reads_its_part(prefix):
   _kernels.reset_gathered_bytes()
   parts, _ = make_shards(
     _samples(prefix),
-    layout.shards,
+    layout,
     first_row=8,
     end_row=None,
     options=FieldOptions(),

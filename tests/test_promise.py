@@ -347,7 +347,7 @@ def test_a_process_reads_its_windows_once_and_no_more(tmp_path, extra, mmap):
     _kernels.reset_gathered_bytes()
     batches_lib.make_shards(
       spec.samples,
-      layout.shards,
+      layout,
       first_row=0,
       end_row=None,
       options=spec.options,

@@ -1,0 +1,59 @@
+r"""What an attention kernel may need to know of a batch, gathered once.
+
+  batch  ->  AttentionInputs  ->  an adapter  ->  what one kernel takes
+
+An adapter is a function of `AttentionInputs` that returns arrays (any pytree of
+them), called inside `jit`; `attention_adapters` has those for kernels that
+people use. Nothing here or there is S x S.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from hpgrain import attention, context_parallel
+from hpgrain.context_layout import ContextLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionInputs:
+  """A batch as attention sees it.
+
+  Attributes:
+    segment_ids: int32[rows, S], 1, 2, ... within a row, 0 = padding; in slot
+      order.
+    position_ids: int32[rows, S], in slot order.
+    layout: which position of its row each slot holds.
+    max_segments: segments of a row at most, that of its padding counted.
+    sliding_window: keys that a query sees, its own included; None: all.
+  """
+
+  segment_ids: jax.Array
+  position_ids: jax.Array
+  layout: ContextLayout
+  max_segments: int
+  sliding_window: int | None
+
+  @functools.cached_property
+  def row_positions(self) -> jax.Array:
+    """int32[1 or rows, S], which position of its row each slot holds."""
+    return context_parallel.row_positions(self.segment_ids, self.layout)
+
+  @functools.cached_property
+  def cu_seq_lens(self) -> jax.Array:
+    """int32[rows, max_segments + 1], where segments end; in row order.
+
+    See `attention.cu_seq_lens`: 0, the end of each, and S from the last on.
+    """
+    segment_ids = self.segment_ids
+    if not self.layout.is_identity:
+      segment_ids = context_parallel.in_row_order(
+        segment_ids, self.row_positions
+      )
+    return attention.cu_seq_lens(segment_ids, max_segments=self.max_segments)
+
+
+Adapter = Callable[[AttentionInputs], Any]
