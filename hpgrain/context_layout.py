@@ -37,6 +37,11 @@ class Run(NamedTuple):
   count: int
   step: int
 
+  @property
+  def span(self) -> tuple[int, int]:
+    """The least [begin, end) that holds them."""
+    return self.first, self.first + (self.count - 1) * self.step + 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Rooms:
@@ -151,7 +156,7 @@ class ContextLayout:
       if a >= b:
         continue
       run = Run(origin + (a - first) * step, b - a, step)
-      if found and step == 1 and sum(found[-1][:2]) == run.first:
+      if found and step == 1 and found[-1].span[1] == run.first:
         found[-1] = Run(found[-1].first, found[-1].count + run.count, 1)
       else:
         found.append(run)

@@ -5,10 +5,11 @@ r"""Rows of a batch in, the fields of the slots that a device holds out.
   fields                                 [rows, 4] in the order of the slots
 
 Whoever reads rows knows windows of positions alone; which of them a device
-holds, and in which order, is decided here. A window that several devices need
-is made once.
+holds, and in which order, is decided here. Windows that the devices of this
+process hold, and that touch, are read as one.
 """
 
+import functools
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -75,38 +76,47 @@ class Slices:
 
   def fields(self, window: tuple[int, int]) -> Fields:
     """Returns the fields of slots [begin, end), in fresh arrays."""
+    if self._context.is_identity:
+      return self._make(window)
     if self._context.depends_on_rows:
       return self._chosen(window)
     runs = self._context.runs(window, self._num_positions)
-    if len(runs) == 1 and runs[0].step == 1:
-      return self._make((runs[0].first, runs[0].first + runs[0].count))
-    parts = [self._run(run) for run in runs]
-    out = empty_fields(
-      self._num_rows,
-      window[1] - window[0],
-      {name: values.dtype for name, values in parts[0].items()},
-    )
+    if len(runs) == 1 and runs[0].step == 1 and runs[0].span in self._spans:
+      return self._make(runs[0].span)
+    parts = [self._view(run) for run in runs]
+    out = _like(parts[0], (self._num_rows, window[1] - window[0]))
     for name, values in out.items():
       np.concatenate([part[name] for part in parts], axis=1, out=values)
     return out
 
-  def _run(self, run: Run) -> Fields:
+  @functools.cached_property
+  def _spans(self) -> list[tuple[int, int]]:
+    """The positions to read for all windows: none twice, neighbours as one."""
+    runs = (
+      run
+      for window in self._windows
+      for run in self._context.runs(window, self._num_positions)
+    )
+    spans: list[tuple[int, int]] = []
+    for begin, end in sorted(run.span for run in runs):
+      if spans and begin <= spans[-1][1]:
+        spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+      else:
+        spans.append((begin, end))
+    return spans
+
+  def _view(self, run: Run) -> Fields:
     """Returns the fields of a run of positions, as views."""
-    if run.step == 1:
-      return self._make((run.first, run.first + run.count))
-    # The same for the ranks that take turns with this one.
-    begin = run.first // run.step * run.step
-    window = (begin, begin + run.count * run.step)
-    if window not in self._made:
-      self._made[window] = self._make(window)
-    chosen = slice(run.first - begin, None, run.step)
-    return {
-      name: values[:, chosen] for name, values in self._made[window].items()
-    }
+    begin, end = run.span
+    (span,) = (s for s in self._spans if s[0] <= begin and end <= s[1])
+    if span not in self._made:
+      self._made[span] = self._make(span)
+    chosen = slice(begin - span[0], end - span[0], run.step)
+    return {name: v[:, chosen] for name, v in self._made[span].items()}
 
   def _make(self, window: tuple[int, int]) -> Fields:
     if self._opened is None:
-      return make_padding(window, self._num_rows)
+      return make_padding(window, self._num_rows, self._options)
     return self._opened.fields(
       window, num_rows=self._num_rows, options=self._options
     )
@@ -115,17 +125,16 @@ class Slices:
     """Returns slots of rows that have orders of their own."""
     if self._whole is None:
       self._whole = self._make_whole()
-    fields, order = self._whole
-    chosen = order[:, slice(*window)]
-    out = empty_fields(
-      *chosen.shape, {name: values.dtype for name, values in fields.items()}
-    )
+    fields, items = self._whole
+    chosen = np.ascontiguousarray(items[:, slice(*window)])
+    out = _like(fields, chosen.shape)
     for name, values in out.items():
-      values[...] = np.take_along_axis(fields[name], chosen, axis=1)
+      # All items are there; "raise" would copy `out` to be sure.
+      np.take(fields[name], chosen, out=values, mode="clip")
     return out
 
   def _make_whole(self) -> tuple[Fields, np.ndarray]:
-    """Returns whole rows and int32[rows, positions], what each slot holds."""
+    """Returns whole rows and int64[rows, positions], the item of each slot."""
     context, length = self._context, self._num_positions
     opened: Any = self._opened
     if opened is None:
@@ -140,15 +149,17 @@ class Slices:
       np.append(splits, splits[-1] + more),
       np.append(rooms.length, np.full(missing, length)),
     )
-    order = context.order_of_rows(rooms, length)
-    if not isinstance(opened, PartlyReadRows):
-      return self._make((0, length)), order
+    items = context.order_of_rows(rooms, length).astype(np.intp)
+    items += length * np.arange(self._num_rows)[:, None]
     each = length // context.num_ranks
     ranks = frozenset(
       rank
       for begin, end in self._windows
       for rank in range(begin // each, -(-end // each))
     )
+    partly = len(ranks) < context.num_ranks
+    if not (partly and isinstance(opened, PartlyReadRows)):
+      return self._make((0, length)), items
     fields = opened.fields_of_ranks(
       context,
       ranks,
@@ -156,4 +167,9 @@ class Slices:
       num_rows=self._num_rows,
       options=self._options,
     )
-    return fields, order
+    return fields, items
+
+
+def _like(fields: Fields, shape: tuple[int, int]) -> Fields:
+  """Returns empty fields of the same names and dtypes."""
+  return empty_fields(*shape, {name: v.dtype for name, v in fields.items()})
