@@ -22,4 +22,5 @@ def field_options(config: mlc.ConfigDict, eod_id: int | None) -> FieldOptions:
     eod_id=eod_id,
     reset_position_ids=get_batch.reset_position_ids,
     reset_attention_mask=get_batch.reset_attention_mask,
+    source_ids=get_batch.source_ids,
   )

@@ -5,6 +5,7 @@
   labels      b c d e -   g        - is IGNORE_INDEX: f does not follow e
   segment_ids 1 1 1 1 1   2
   position    0 1 2 3 4   5        or 0 1 2 3 4 0 with reset_position_ids
+  source_ids  2 2 2 2 2   2        where asked for: the row is of source 2
 
 Every field is made for a window of positions by itself, so a process that
 holds part of a row makes that part alone.
@@ -23,9 +24,11 @@ from hpgrain.records import (
   INPUT_IDS,
   LABELS,
   LOSS_MASK,
+  NO_SOURCE,
   PAD_ID,
   POSITION_IDS,
   SEGMENT_IDS,
+  SOURCE_IDS,
   Segments,
 )
 
@@ -49,6 +52,8 @@ class FieldOptions:
     reset_position_ids: whether positions count from 0 in each document.
     reset_attention_mask: whether each document is a segment of its own; if
       not, a row is one segment.
+    source_ids: whether a batch says which source each token is of. No row
+      depends on it.
   """
 
   labels_are_shifted: bool = True
@@ -57,6 +62,7 @@ class FieldOptions:
   eod_id: int | None = None
   reset_position_ids: bool = False
   reset_attention_mask: bool = True
+  source_ids: bool = False
 
   def __post_init__(self) -> None:
     if self.eod_mask_loss and self.eod_id is None:
@@ -65,6 +71,12 @@ class FieldOptions:
         " model_assets.tokenizer, dataset.data_config.eod_id, or prepare the"
         " corpus with a tool that writes a manifest."
       )
+
+  @property
+  def dtypes(self) -> dict[str, Any]:
+    """The fields of a batch, and their dtypes, 4 bytes an item."""
+    asked = {SOURCE_IDS: np.int32} if self.source_ids else {}
+    return {**BATCH_DTYPES, **asked}
 
 
 def make_fields(
@@ -75,6 +87,7 @@ def make_fields(
   seq_length: int,
   num_rows: int,
   options: FieldOptions,
+  row_sources: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
   """Makes positions [begin, end) of every field, in fresh arrays.
 
@@ -86,12 +99,14 @@ def make_fields(
     seq_length: positions a whole row has.
     num_rows: rows to make, at least n; those from n on are padding.
     options: how.
+    row_sources: int32[n], the source of each row, if they are asked for;
+      None: all are of source 0.
 
   Returns:
-    The five fields of `records.BATCH_DTYPES`, each [num_rows, end - begin].
+    The fields of `options.dtypes`, each [num_rows, end - begin].
   """
   begin, end = window
-  fields = empty_fields(num_rows, end - begin)
+  fields = empty_fields(num_rows, end - begin, options.dtypes)
   _kernels.make_fields(
     tokens,
     begin,
@@ -105,18 +120,63 @@ def make_fields(
     options.eod_id if options.eod_mask_loss else -1,
     options.reset_position_ids,
     options.reset_attention_mask,
-    *fields.values(),
+    *kernel_fields(fields),
   )
+  if options.source_ids:
+    count = len(segments)
+    fields[SOURCE_IDS][...] = lay_out_sources(
+      np.zeros(count, np.int32) if row_sources is None else row_sources,
+      row_splits=np.arange(count + 1),
+      start=np.zeros(count, np.int64),
+      length=np.minimum(segments.lengths, seq_length),
+      window=window,
+      num_rows=num_rows,
+    )
   fill_padding(fields, window, len(segments))
   return fields
 
 
+def lay_out_sources(
+  source: np.ndarray,
+  *,
+  row_splits: np.ndarray,
+  start: np.ndarray,
+  length: np.ndarray,
+  window: tuple[int, int],
+  num_rows: int,
+) -> np.ndarray:
+  """Returns int32[num_rows, end - begin]: the source of each position.
+
+  Of runs of positions, NO_SOURCE between them and in rows without any.
+
+  Args:
+    source: int32[m], of each run.
+    row_splits: int64[n + 1], where each row's runs begin; n is at most
+      num_rows.
+    start: int64[m], the first position of each, ascending in a row.
+    length: int64[m], positions of each.
+    window: [begin, end).
+    num_rows: rows to make.
+  """
+  begin, end = window
+  width = end - begin
+  # Where each run begins and ends, rows one after the other.
+  row = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
+  edges = np.zeros(2 * len(source) + 2, np.int64)
+  edges[1:-1:2] = row * width + np.clip(start - begin, 0, width)
+  edges[2:-1:2] = row * width + np.clip(start + length - begin, 0, width)
+  edges[-1] = num_rows * width
+  values = np.full(len(edges) - 1, NO_SOURCE, np.int32)
+  values[1::2] = source
+  return np.repeat(values, np.diff(edges)).reshape(num_rows, width)
+
+
 def make_padding(
-  window: tuple[int, int], num_rows: int
+  window: tuple[int, int], num_rows: int, options: FieldOptions
 ) -> dict[str, np.ndarray]:
   """Makes positions [begin, end) of rows that are padding throughout."""
   begin, end = window
-  fields = empty_fields(num_rows, end - begin)
+  fields = empty_fields(num_rows, end - begin, options.dtypes)
   fill_padding(fields, window, 0)
   return fields
 
@@ -124,7 +184,7 @@ def make_padding(
 def empty_fields(
   num_rows: int,
   num_positions: int,
-  dtypes: Mapping[str, Any] = BATCH_DTYPES,
+  dtypes: Mapping[str, Any],
 ) -> dict[str, np.ndarray]:
   """Makes fields in one block of memory that nobody else has.
 
@@ -148,10 +208,15 @@ def empty_fields(
   }
 
 
+def kernel_fields(fields: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+  """Returns the fields that a kernel makes, in the order it takes them."""
+  return [fields[name] for name in BATCH_DTYPES]
+
+
 def fill_padding(
   fields: dict[str, np.ndarray], window: tuple[int, int], first: int
 ) -> None:
-  """Makes the rows from `first` on padding: no segment, no loss."""
+  """Makes the rows from `first` on padding: no segment, loss or source."""
   if first == len(fields[INPUT_IDS]):
     return
   fields[INPUT_IDS][first:] = PAD_ID
@@ -159,3 +224,5 @@ def fill_padding(
   fields[POSITION_IDS][first:] = np.arange(*window, dtype=np.int32)
   fields[SEGMENT_IDS][first:] = 0
   fields[LOSS_MASK][first:] = 0.0
+  if SOURCE_IDS in fields:
+    fields[SOURCE_IDS][first:] = NO_SOURCE

@@ -78,6 +78,8 @@ def parts(
   if not fields["eod_mask_loss"]:
     # An id that nothing uses decides nothing.
     del fields["eod_id"]
+  # It adds a field, and changes no row.
+  del fields["source_ids"]
   for key, value in fields.items():
     grouped["masks" if key.startswith("reset") else "labels"][key] = value
   return {name: part for name, part in grouped.items() if part}

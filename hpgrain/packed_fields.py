@@ -4,6 +4,7 @@
   input_ids     a b c   d e   0 f g
   segment_ids   1 1 1   2 2   0 3 3
   position      0 1 2   0 1   0 0 1      with reset_position_ids
+  source_ids    2 2 2   0 0  -1 2 2      where asked for
 
 A piece's labels are its own, so none crosses into the next.
 """
@@ -15,7 +16,14 @@ import numpy as np
 
 from hpgrain import _kernels
 from hpgrain.context_layout import ContextLayout, Rooms
-from hpgrain.fields import FieldOptions, empty_fields, fill_padding
+from hpgrain.fields import (
+  FieldOptions,
+  empty_fields,
+  fill_padding,
+  kernel_fields,
+  lay_out_sources,
+)
+from hpgrain.records import SOURCE_IDS
 
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
@@ -150,10 +158,10 @@ def make_packed_fields(
     options: how. Labels are taken as they are.
 
   Returns:
-    The five fields of `records.BATCH_DTYPES`, each [num_rows, end - begin].
+    The fields of `options.dtypes`, each [num_rows, end - begin].
   """
   begin, end = window
-  fields = empty_fields(num_rows, end - begin)
+  fields = empty_fields(num_rows, end - begin, options.dtypes)
   _kernels.make_packed_fields(
     plans.row_splits,
     plans.start,
@@ -168,7 +176,16 @@ def make_packed_fields(
     options.eod_id if options.eod_mask_loss else -1,
     options.reset_position_ids,
     options.reset_attention_mask,
-    *fields.values(),
+    *kernel_fields(fields),
   )
+  if options.source_ids:
+    fields[SOURCE_IDS][...] = lay_out_sources(
+      plans.source,
+      row_splits=plans.row_splits,
+      start=plans.start,
+      length=plans.length,
+      window=window,
+      num_rows=num_rows,
+    )
   fill_padding(fields, window, len(plans))
   return fields

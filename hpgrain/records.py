@@ -23,6 +23,9 @@ PAD_ID = 0
 TOKENS = "tokens"
 DATASET_ID = "dataset_id"
 
+# The source of a position that holds no token. Source 0 is one.
+NO_SOURCE = -1
+
 # Fields of a batch: int32[rows, positions], but for the mask in float32.
 INPUT_IDS = "input_ids"
 LABELS = "labels"
@@ -36,6 +39,10 @@ BATCH_DTYPES = {
   SEGMENT_IDS: np.int32,
   LOSS_MASK: np.float32,
 }
+
+# A field that a batch has where it is asked for: which source each token is
+# of, its place in the configuration's list; NO_SOURCE at padding.
+SOURCE_IDS = "source_ids"
 
 # The arrays of `RowPlans` in the order of its attributes, as kernels give them.
 PlanTuple = tuple[np.ndarray, ...]

@@ -279,7 +279,9 @@ class _StreamBatchIterator(grain.DatasetIterator):
     for i, part in enumerate(self._spec.layout.shards):
       rows = np.arange(*part.rows) + self._row
       owner = np.array([self._owner[v] for v in (rows % num_streams).tolist()])
-      fields = empty_fields(len(rows), part.window[1] - part.window[0])
+      fields = empty_fields(
+        len(rows), part.window[1] - part.window[0], self._spec.options.dtypes
+      )
       for name, values in fields.items():
         for number, batch in enumerate(made):
           values[owner == number] = batch.parts[i][name]

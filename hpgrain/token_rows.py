@@ -47,6 +47,10 @@ class TokenRows:
     self, window: tuple[int, int], *, num_rows: int, options: FieldOptions
   ) -> dict[str, np.ndarray]:
     """Returns positions [a, b) of every field; see `OpenRows`."""
+    row_sources = None
+    if options.source_ids:
+      # All pieces of a row are of one source.
+      row_sources = self._plans.source[self._plans.row_splits[:-1]]
     return make_fields(
       self._samples.read(self._plans, window),
       self._segments,
@@ -54,4 +58,5 @@ class TokenRows:
       seq_length=self._samples.seq_length,
       num_rows=num_rows,
       options=options,
+      row_sources=row_sources,
     )

@@ -146,6 +146,53 @@ def test_a_token_of_id_0_is_no_padding():
   assert fields["segment_ids"] == [[1, 1, 1]]
 
 
+def test_sources_are_those_of_the_rows_and_none_at_padding():
+  def make(window, sources):
+    fields = make_fields(
+      np.array([[1, 2, 3, 4], [5, 6, 0, 0]], np.int32)[
+        :, window[0] : window[1] + 1
+      ],
+      Segments(
+        np.array([0, 2, 3]), np.array([0, 1, 0]), np.array([4, 2], np.int64)
+      ),
+      window=window,
+      seq_length=3,
+      num_rows=3,
+      options=FieldOptions(source_ids=True),
+      row_sources=sources,
+    )
+    assert list(fields) == [*BATCH_DTYPES, "source_ids"]
+    assert fields["source_ids"].dtype == np.int32
+    segments = fields["segment_ids"]
+    assert ((segments == 0) == (fields["source_ids"] == -1)).all()
+    return fields["source_ids"].tolist()
+
+  sources = np.array([2, 0], np.int32)
+  assert make((0, 3), sources) == [[2, 2, 2], [0, 0, -1], [-1, -1, -1]]
+  assert make((1, 3), sources) == [[2, 2], [0, -1], [-1, -1]]
+  assert make((2, 3), sources) == [[2], [-1], [-1]]
+  assert make((0, 2), None) == [[0, 0], [0, 0], [-1, -1]]
+  padding = make_padding((0, 2), 1, FieldOptions(source_ids=True))
+  assert padding["source_ids"].tolist() == [[-1, -1]]
+
+
+def test_other_fields_are_the_same_beside_the_sources():
+  arguments = dict(window=(0, 3), seq_length=3, num_rows=2)
+  tokens = np.array([[1, 2, 3, 4]], np.int32)
+  segments = Segments(np.array([0, 2]), np.array([0, 2]), np.array([4]))
+  plain, more = (
+    make_fields(
+      tokens, segments, options=FieldOptions(source_ids=on), **arguments
+    )
+    for on in (False, True)
+  )
+  assert list(plain) == list(BATCH_DTYPES)
+  for name, values in plain.items():
+    np.testing.assert_array_equal(more[name], values)
+  for values in more.values():
+    assert values.ctypes.data % 64 == 0
+
+
 def test_rows_beyond_the_data_are_padding():
   fields = _make([[1, 2, 3, 4]], [[0]], seq_length=3, num_rows=3)
   for row in (1, 2):
@@ -157,7 +204,7 @@ def test_rows_beyond_the_data_are_padding():
       "loss_mask": [0, 0, 0],
     }
   assert fields["input_ids"][0] == [1, 2, 3]
-  padding = make_padding((1, 3), 2)
+  padding = make_padding((1, 3), 2, FieldOptions())
   assert {name: v.tolist() for name, v in padding.items()} == {
     "input_ids": [[0, 0], [0, 0]],
     "labels": [[_X, _X], [_X, _X]],

@@ -64,6 +64,8 @@ def test_what_decides_rows_changes_its_part_alone(key, value, part):
     ({"reset_attention_mask": False}, ["masks"]),
     # An id that no option uses decides nothing.
     ({"eod_id": 4}, []),
+    # One more field changes no row.
+    ({"source_ids": True}, []),
   ],
 )
 def test_every_field_option_is_in_a_part(options, part):
@@ -72,6 +74,7 @@ def test_every_field_option_is_in_a_part(options, part):
 
 def test_no_field_option_is_left_out():
   names = {field.name for field in dataclasses.fields(FieldOptions)}
+  names -= {"source_ids"}
   grouped = fingerprint.parts(
     _IDENTITY, FieldOptions(eod_mask_loss=True, eod_id=1)
   )
