@@ -205,13 +205,13 @@ class ContextLayout:
     row = np.repeat(np.arange(len(rooms)), np.diff(row_splits))
     begin = ends[:-1] - ends[row_splits[:-1]][row]
     half = length // self.multiple
-    by_rank = []
+    shape, by_rank = (len(rooms), num_positions // self.num_ranks), []
     for rank in range(self.num_ranks):
       chunks = np.stack(
         [begin + rank * half, begin + (self.multiple - 1 - rank) * half], 1
       )
       by_rank.append(
-        _ranges(chunks.reshape(-1), np.repeat(half, 2)).reshape(len(rooms), -1)
+        _ranges(chunks.reshape(-1), np.repeat(half, 2)).reshape(shape)
       )
     return np.concatenate(by_rank, axis=1).astype(np.int32)
 
