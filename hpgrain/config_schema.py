@@ -99,6 +99,10 @@ KEYS: tuple[Key, ...] = (
     Key("layers", int, 2, "Blocks of the example's transformer.", minimum=1),
     Key("width", int, 128, "Its width.", minimum=1),
     Key("heads", int, 4, "Its attention heads; divide width.", minimum=1),
+    Key("attention", str, "dense",
+        "How it attends: by an S x S mask, or with positions left on their"
+        " `cp` devices, to which keys are sent (`ring`, `all_gather`).",
+        legal=("dense", "ring", "all_gather")),
   ),
   *section("optimizer",
     Key("learning_rate", float, 3e-3, "The highest learning rate.",

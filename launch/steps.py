@@ -6,6 +6,7 @@ exchanges nothing.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import ring_attention
 import transformer
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -83,6 +85,8 @@ def make_steps(
   mesh: Mesh,
   seed: int,
   loader: Loader,
+  attention: str = "dense",
+  window: int | None = None,
 ) -> Steps:
   """Builds the functions; they compile when first called.
 
@@ -93,6 +97,10 @@ def make_steps(
     seed: of the first parameters.
     loader: says what the model takes of its batches, and of what kind their
       labels are.
+    attention: "dense" attends by an S x S mask; "ring" and "all_gather" do by
+      the batch's segment ids, with positions where they are.
+    window: keys that a query sees, its own included; None: all. Of "dense" the
+      loader's masks know.
   """
 
   def init() -> State:
@@ -109,6 +117,20 @@ def make_steps(
       loader.model_inputs(batch) | hpgrain.loss_inputs(batch),
       shape=shape,
       labels_are_shifted=loader.labels_are_shifted,
+      attend=attend_of(batch),
+    )
+
+  def attend_of(batch: Batch) -> transformer.Attend | None:
+    if attention == "dense":
+      return None
+    return functools.partial(
+      ring_attention.attention,
+      segment_ids=batch[records.SEGMENT_IDS],
+      row_positions=loader.row_positions(batch),
+      mesh=mesh,
+      method=attention,
+      data_axes=loader.spec.layout.sharding.spec[0],
+      window=window,
     )
 
   def mean_loss(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:

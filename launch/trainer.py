@@ -70,6 +70,8 @@ def train(
     mesh=mesh,
     seed=config.training.seed,
     loader=loaders.train,
+    attention=config.model.attention,
+    window=window_keys(config),
   )
   checkpoints = saves.Saves(
     epath.Path(workdir / "checkpoints"),

@@ -9,6 +9,7 @@ plain dict of float32 arrays; whoever jits decides where they live.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from hpgrain import attention, records
 
 Params = dict[str, Any]
 Batch = dict[str, jax.Array]
+# (query, key, value) -> what each query mixes; [row, position, head, channel].
+Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 # Large enough to vanish in a softmax, finite so that a padding row, which may
 # attend to nothing, gives a uniform softmax rather than a NaN.
@@ -102,24 +105,43 @@ def rotate(x: jax.Array, position_ids: jax.Array) -> jax.Array:
   )
 
 
-def logits(params: Params, inputs: Batch, *, shape: Shape) -> jax.Array:
-  """Returns float32[row, position, vocabulary], the next token's log-odds."""
-  mask = _mask(inputs)
+def logits(
+  params: Params,
+  inputs: Batch,
+  *,
+  shape: Shape,
+  attend: Attend | None = None,
+) -> jax.Array:
+  """Returns float32[row, position, vocabulary], the next token's log-odds.
+
+  Args:
+    params: as `init` makes them.
+    inputs: what `model_inputs` gives of a batch.
+    shape: the model's sizes.
+    attend: how queries attend, as `ring_attention.attention` does with the
+      batch's segment ids; None: by the mask in `inputs`, S x S.
+  """
+  if attend is None:
+    attend = _dense(_mask(inputs))
   position_ids = inputs[records.POSITION_IDS]
   x = params["embedding"][inputs[records.INPUT_IDS]]
   # They start small because they are the output layer too.
   x = x / _EMBEDDING_SCALE
   for layer in params["layers"]:
-    x = x + _attend(
-      layer, _norm(x, layer["attention_norm"]), mask, position_ids, shape
-    )
+    normed = _norm(x, layer["attention_norm"])
+    x = x + _attention(layer, normed, attend, position_ids, shape)
     hidden = jax.nn.gelu(_norm(x, layer["mlp_norm"]) @ layer["mlp_in"])
     x = x + hidden @ layer["mlp_out"]
   return _norm(x, params["final_norm"]) @ params["embedding"].T
 
 
 def loss_sums(
-  params: Params, inputs: Batch, *, shape: Shape, labels_are_shifted: bool
+  params: Params,
+  inputs: Batch,
+  *,
+  shape: Shape,
+  labels_are_shifted: bool,
+  attend: Attend | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the summed cross-entropy of a batch and the tokens it is over.
 
@@ -132,9 +154,10 @@ def loss_sums(
     shape: the model's sizes.
     labels_are_shifted: whether `labels[t]` is already the target of position
       t. If not, they equal the inputs and are shifted here.
+    attend: see `logits`.
   """
   targets, weights = _targets(inputs, labels_are_shifted)
-  scores = logits(params, inputs, shape=shape)
+  scores = logits(params, inputs, shape=shape, attend=attend)
   # A sum instead of a gather, whose gradient would be a slow scatter.
   ids = jnp.arange(shape.vocabulary)
   picked = jnp.where(ids == targets[..., None], scores, 0.0).sum(-1)
@@ -169,10 +192,21 @@ def _mask(inputs: Batch) -> jax.Array:
   return attention.attention_mask(inputs[records.SEGMENT_IDS])
 
 
-def _attend(
+def _dense(mask: jax.Array) -> Attend:
+  """Returns attention by a mask, bool[row or 1, 1, query, key]."""
+
+  def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    scores = jnp.einsum("rqhc,rkhc->rhqk", query, key)
+    scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, _MASKED)
+    return jnp.einsum("rhqk,rkhc->rqhc", jax.nn.softmax(scores, -1), value)
+
+  return attend
+
+
+def _attention(
   layer: Params,
   x: jax.Array,
-  mask: jax.Array,
+  attend: Attend,
   position_ids: jax.Array,
   shape: Shape,
 ) -> jax.Array:
@@ -181,9 +215,7 @@ def _attend(
   projected = jnp.einsum("rpw,wkv->krpv", x, layer["qkv"])
   query, key, value = (part.reshape(heads) for part in projected)
   query, key = rotate(query, position_ids), rotate(key, position_ids)
-  scores = jnp.einsum("rqhc,rkhc->rhqk", query, key) * heads[-1] ** -0.5
-  weights = jax.nn.softmax(jnp.where(mask, scores, _MASKED), axis=-1)
-  mixed = jnp.einsum("rhqk,rkhc->rqhc", weights, value)
+  mixed = attend(query, key, value)
   return mixed.reshape(x.shape) @ layer["attention_out"]
 
 
