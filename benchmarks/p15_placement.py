@@ -19,7 +19,7 @@ import common
 import jax
 import numpy as np
 
-from hpgrain import shard
+from hpgrain import placement, shard
 from hpgrain.fields import FieldOptions, make_fields
 from hpgrain.records import BATCH_DTYPES, Segments
 
@@ -71,7 +71,7 @@ def measure(_: Path, options: argparse.Namespace) -> Iterator[common.Row]:
   fused_field = np.stack([field.view(np.int32) for field in fields.values()])
 
   def ours(_: int) -> dict[str, jax.Array]:
-    return jax.block_until_ready(shard.place(layout, parts))
+    return jax.block_until_ready(placement.place(layout, parts))
 
   def callback(_: int) -> dict[str, jax.Array]:
     return jax.block_until_ready(

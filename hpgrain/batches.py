@@ -16,7 +16,7 @@ import grain
 import jax
 import numpy as np
 
-from hpgrain import shard, workers
+from hpgrain import placement, shard, workers
 from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.fields import FieldOptions
 from hpgrain.slices import Slices
@@ -410,6 +410,6 @@ class Placing:
   ) -> tuple[dict[str, jax.Array], dict[str, float]]:
     """Returns the fields as global arrays, and seconds by stage."""
     began = time.perf_counter()
-    placed = shard.place(self._layouts[batch.layout], batch.parts)
+    placed = placement.place(self._layouts[batch.layout], batch.parts)
     seconds = dict(batch.seconds, place=time.perf_counter() - began)
     return placed, seconds

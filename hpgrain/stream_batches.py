@@ -19,7 +19,7 @@ import grain
 import jax
 import numpy as np
 
-from hpgrain import shard, workers
+from hpgrain import placement, shard, workers
 from hpgrain.arguments import MAX_ROW, integer
 from hpgrain.batches import STAGES
 from hpgrain.fields import FieldOptions, empty_fields
@@ -426,7 +426,7 @@ class _Placing:
     self, batch: StreamBatch
   ) -> tuple[dict[str, jax.Array], dict[str, float], jax.Array]:
     began = time.perf_counter()
-    placed = shard.place(self._layout, batch.parts)
-    left = shard.place_rows(self._layout, batch.left)
+    placed = placement.place(self._layout, batch.parts)
+    left = placement.place_rows(self._layout, batch.left)
     seconds = dict(batch.seconds, place=time.perf_counter() - began)
     return placed, seconds, left

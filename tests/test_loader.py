@@ -13,7 +13,7 @@ import pytest
 import reference
 from corpora import random_documents, write_pair
 
-from hpgrain import GPTSamples, MockSamples, _kernels, shard
+from hpgrain import GPTSamples, MockSamples, _kernels, placement, shard
 from hpgrain.fields import FieldOptions
 from hpgrain.loader import BatchSpec, Loader
 
@@ -296,13 +296,13 @@ def test_batches_share_no_memory(prefix):
 
 def test_host_buffers_are_never_used_twice(prefix, monkeypatch):
   placed = []
-  place = shard.place
+  place = placement.place
 
   def spy(layout, parts):
     placed.append([array for part in parts for array in part.values()])
     return place(layout, parts)
 
-  monkeypatch.setattr(shard, "place", spy)
+  monkeypatch.setattr(placement, "place", spy)
   iterator = iter(_loader(_samples(prefix), prefetch=0))
   first = next(iterator)
   before = {name: values.copy() for name, values in _host(first).items()}

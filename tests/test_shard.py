@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from hpgrain import shard
+from hpgrain import placement, shard
 
 
 def _mesh(axes, sizes, **options):
@@ -151,7 +151,7 @@ def test_placed_parts_are_the_global_batch(axes, sizes, axis_type):
     shard.batch_sharding(mesh), num_rows=8, num_positions=16
   )
   parts = [_fields(part.rows, part.window) for part in layout.shards]
-  placed = shard.place(layout, parts)
+  placed = placement.place(layout, parts)
   assert list(placed) == ["a", "b"]
   for name, expected in _whole(8, 16).items():
     assert placed[name].shape == (8, 16)

@@ -11,7 +11,7 @@ import pytest
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from hpgrain import MockSamples, shard
+from hpgrain import MockSamples, placement, shard
 from hpgrain.fields import FieldOptions
 from hpgrain.loader import BatchSpec, Loader
 
@@ -110,13 +110,13 @@ class _Planted(MockSamples):
 
 def test_the_loaders_thread_starts_no_collective(watch, monkeypatch):
   reading, placing = set(), set()
-  place = shard.place
+  place = placement.place
 
   def spy(layout, parts):
     placing.add(threading.get_ident())
     return place(layout, parts)
 
-  monkeypatch.setattr(shard, "place", spy)
+  monkeypatch.setattr(placement, "place", spy)
   samples = _Planted(lambda: reading.add(threading.get_ident()))
   with contextlib.closing(iter(_loader(samples))) as iterator:
     steps = sum(1 for _ in iterator)
