@@ -8,6 +8,7 @@ it, on any mesh and any number of processes, goes on with the next row.
 
 import atexit
 import dataclasses
+import functools
 import time
 import weakref
 from collections.abc import Mapping
@@ -15,8 +16,9 @@ from typing import Any
 
 import grain
 import jax
+from jax.sharding import NamedSharding
 
-from hpgrain import batch, context_parallel, fingerprint
+from hpgrain import batch, context_parallel, fingerprint, reshard
 from hpgrain.arguments import integer
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import STAGES, BatchSpec, Samples
@@ -25,6 +27,10 @@ from hpgrain.records import SEGMENT_IDS
 from hpgrain.stream_batches import StreamSpec
 
 STATE_VERSION = 1
+
+# What a batch's time goes to: the caller's wait, and in it the issuing of the
+# exchange that split replicas need; behind it what others do.
+_TIMES = ("wait", *STAGES, "exchange")
 
 # What makes a loader's batches: rows by number, or row streams.
 Spec = BatchSpec | StreamSpec
@@ -41,6 +47,7 @@ class Loader(grain.IterDataset):
     attention: AttentionOptions | None = None,
     asked_rows: int | None = None,
     num_workers: int = 0,
+    sharding: NamedSharding | None = None,
   ):
     """Holds what makes the batches; nothing is read before iteration.
 
@@ -54,6 +61,9 @@ class Loader(grain.IterDataset):
         that was, and fewer are refused. None: nothing is left open.
       num_workers: processes that make batches beside this one, for
         transforms that are slow in Python; 0 makes them here.
+      sharding: of the batches that are handed out; default the layout's.
+        Where a layout of `reshard.batch_layout` differs from it, processes
+        exchange rows when a batch is asked for.
     """
     super().__init__()
     self.spec = spec
@@ -61,6 +71,7 @@ class Loader(grain.IterDataset):
     self._num_workers = integer("num_workers", num_workers, minimum=0)
     self._attention = attention or AttentionOptions()
     self._asked_rows = asked_rows
+    self._sharding = sharding
 
   def __iter__(self) -> "LoaderIterator":
     """Returns a fresh iterator."""
@@ -69,7 +80,18 @@ class Loader(grain.IterDataset):
       prefetch=self._prefetch,
       asked_rows=self._asked_rows,
       num_workers=self._num_workers,
+      exchange=self._exchange,
     )
+
+  @property
+  def sharding(self) -> NamedSharding:
+    """Where the fields of a batch lie, [rows, positions]."""
+    return self._sharding or self.spec.layout.sharding
+
+  @functools.cached_property
+  def _exchange(self) -> reshard.Exchange | None:
+    """What brings the rows there, if they are made elsewhere."""
+    return reshard.exchange_between(self.spec.layout.sharding, self.sharding)
 
   def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
     """Refuses: rows come in one order, which a slice would break."""
@@ -85,9 +107,19 @@ class Loader(grain.IterDataset):
     return self.spec.samples
 
   @property
+  def source_names(self) -> tuple[str, ...]:
+    """The sources that `source_ids` of a batch count, in their order."""
+    return tuple(source.name for source in self.spec.samples.sources)
+
+  @property
   def labels_are_shifted(self) -> bool:
     """Whether labels[t] is the target at t; if not, the model must shift."""
     return self.spec.options.labels_are_shifted
+
+  @property
+  def attention_mode(self) -> str:
+    """What `model_inputs` adds for attention: see `AttentionOptions`."""
+    return self._attention.attention_mode
 
   @property
   def vocab_size(self) -> int | None:
@@ -187,15 +219,20 @@ class LoaderIterator(grain.DatasetIterator):
     prefetch: int,
     asked_rows: int | None = None,
     num_workers: int = 0,
+    exchange: reshard.Exchange | None = None,
   ):
-    """Begins at the spec's first row; the arguments are `Loader`'s."""
+    """Begins at the spec's first row; the arguments are `Loader`'s.
+
+    `exchange` is what brings a batch's rows to where they are wanted.
+    """
     self._prefetch, self._num_workers = prefetch, num_workers
+    self._exchange = exchange
     super().__init__(self._begin(spec))
     self._asked_rows = asked_rows
     self._take(spec)
-    self._totals = dict.fromkeys(("wait", *STAGES), 0.0)
+    self._totals = dict.fromkeys(_TIMES, 0.0)
     self._num_batches = 0
-    self.last_times = dict.fromkeys(("wait", *STAGES), 0.0)
+    self.last_times = dict.fromkeys(_TIMES, 0.0)
     _open.add(self)
 
   def _begin(self, spec: Spec) -> grain.DatasetIterator:
@@ -221,8 +258,15 @@ class LoaderIterator(grain.DatasetIterator):
     self._assert_not_closed()
     began = time.perf_counter()
     fields, seconds = next(self._parent)[:2]
+    exchange = 0.0
+    if self._exchange is not None:
+      # Here and in no thread: processes that issue what they run together in
+      # different orders wait for each other for ever.
+      issued = time.perf_counter()
+      fields = self._exchange(fields)
+      exchange = time.perf_counter() - issued
     wait = time.perf_counter() - began
-    self.last_times = {"wait": wait, **seconds}
+    self.last_times = {"wait": wait, **seconds, "exchange": exchange}
     for name, value in self.last_times.items():
       self._totals[name] += value
     self._num_batches += 1
@@ -253,7 +297,9 @@ class LoaderIterator(grain.DatasetIterator):
   def stats(self) -> dict[str, float]:
     """Returns counts since the iterator was made, times in seconds.
 
-    `wait_seconds` is what the caller waited; the other stages ran behind it.
+    `wait_seconds` is what the caller waited, `exchange_seconds` the part of it
+    in which rows of split replicas were sent on their way (devices move them
+    before the next step); the other stages ran behind it.
     """
     seconds = {f"{name}_seconds": s for name, s in self._totals.items()}
     return {"batches": self._num_batches, **seconds}

@@ -14,7 +14,7 @@ from typing import Any
 import ml_collections as mlc
 from jax.sharding import NamedSharding
 
-from hpgrain import config_uses, shard, token_ids
+from hpgrain import config_uses, reshard, shard, token_ids
 from hpgrain.balance import BalancedSamples
 from hpgrain.batches import BatchSpec
 from hpgrain.config_fields import field_options
@@ -278,8 +278,9 @@ def _layout(
     segment_multiple=config.dataloader.segment_multiple,
   )
   multiple = shard.positions_multiple(sharding, context)
-  return shard.batch_layout(
+  return reshard.batch_layout(
     sharding,
+    replica_read=config.dataloader.replica_read,
     num_rows=config_uses.batch_rows(config),
     num_positions=-(-positions // multiple) * multiple,
     context=context,

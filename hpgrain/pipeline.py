@@ -17,7 +17,15 @@ import ml_collections as mlc
 from jax.sharding import Mesh, NamedSharding
 
 from hpgrain import config as config_lib
-from hpgrain import config_uses, indexed_dataset, log, online_pipeline, shard
+from hpgrain import (
+  config_rules_mesh,
+  config_uses,
+  indexed_dataset,
+  log,
+  online_pipeline,
+  reshard,
+  shard,
+)
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
@@ -56,12 +64,22 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
   config = config_lib.check(config)
   if config.debug.check_dataset is not None:
     log.enable_dataset_logging(config.debug.check_dataset)
+  config_rules_mesh.check_sizes(config.mesh, mesh.shape)
   sharding = shard.batch_sharding(
     mesh,
     data_axes=config.mesh.data_axes,
     sequence_parallel=config.mesh.sequence_parallel,
   )
-  _check_labels(config, sharding)
+  config_rules_mesh.check_fits(
+    config,
+    mesh.shape,
+    parts=shard.num_parts(sharding),
+    context=shard.context_layout(
+      mesh,
+      config.get_batch.context_parallel_layout,
+      segment_multiple=config.dataloader.segment_multiple,
+    ),
+  )
   if config_uses.is_online(config) or config_uses.is_packed(config):
     arguments = {}
     if not config_uses.is_online(config):
@@ -81,6 +99,7 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
         attention=_attention_options(config),
         asked_rows=_open_rows(config) if name == "train" else None,
         num_workers=config.dataloader.num_workers,
+        sharding=sharding,
       )
     )
     shape = spec.layout.shape
@@ -93,8 +112,9 @@ def _indexed_specs(
 ) -> list[BatchSpec | None]:
   """Returns the batches of each split of rows cut from tokenized corpora."""
   # The layout first: a mesh that does not fit is cheaper to find than data.
-  layout = shard.batch_layout(
+  layout = reshard.batch_layout(
     sharding,
+    replica_read=config.dataloader.replica_read,
     num_rows=config.training.global_batch_size,
     num_positions=config.dataset.data_config.seq_length,
     context=shard.context_layout(
@@ -113,16 +133,6 @@ def _indexed_specs(
       samples = _sampler(config, samples)
     specs.append(_batch_spec(config, samples, name, layout, options))
   return specs
-
-
-def _check_labels(config: mlc.ConfigDict, sharding: NamedSharding) -> None:
-  _, parts = shard.num_parts(sharding)
-  if parts > 1 and not config.get_batch.labels_are_shifted:
-    raise ValueError(
-      "get_batch.labels_are_shifted=False needs whole rows: the mesh splits"
-      f" positions over {parts} parts, and the last label of a part would need"
-      " the next part's first token. Set it to True."
-    )
 
 
 def dataset_arguments(config: mlc.ConfigDict) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
   plan, read, place   on the loader's threads, while earlier steps run
   wait                the trainer stands still until the batch is there
+  exchange            of it, what sending rows on their way takes, where
+                      processes share them (dataloader.replica_read="split")
   step                the optimizer step, from its start to its result
 
 The loader keeps ahead as long as plan + read + place stay under a step; then
@@ -15,7 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-STAGES = ("plan", "read", "place", "wait", "step")
+STAGES = ("plan", "read", "place", "exchange", "wait", "step")
+
+# On the trainer's thread.
+_OWN = ("exchange", "wait", "step")
 
 
 class StepTimes:
@@ -85,7 +90,9 @@ class StepTimes:
     for stage in STAGES:
       # A log scale has no zero: 1 us stands for "nothing to speak of".
       times = np.maximum(np.asarray(self._seconds[stage]) * 1e3, 1e-3)
-      own = stage in ("wait", "step")
+      if stage == "exchange" and not any(self._seconds[stage]):
+        continue
+      own = stage in _OWN
       axes.plot(
         self._steps, times, label=stage, linewidth=1.8 if own else 1.0,
         linestyle="-" if own else "--",
