@@ -19,6 +19,7 @@ if __name__ == "__main__":
   os.environ["JAX_PLATFORMS"] = "cpu"
   os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
+import draw_replica_read
 import jax
 import numpy as np
 import parallelism_costs as costs
@@ -28,14 +29,6 @@ from hpgrain import shard
 from hpgrain.context_layout import DOCUMENT_ZIGZAG, LAYOUTS, ZIGZAG, Rooms
 
 FOLDER = Path(__file__).parent / "figures"
-
-# By cp rank, and by tp rank within it.
-_COLOURS = (
-  ("#a8d1f7", "#5fa8e8"),
-  ("#fdc58a", "#f0913a"),
-  ("#b4e0b0", "#6cbf65"),
-  ("#dcc3ee", "#b385d6"),
-)
 
 NUM_ROWS, NUM_POSITIONS, MULTIPLE = 4, 16, 4
 # Lengths of the documents of each row, for "document_zigzag".
@@ -117,7 +110,7 @@ def draw_held(name: str, *, sequence_parallel: bool = False) -> str:
     fills = [
       svg.GREY
       if empty[row, i]
-      else _COLOURS[holder[row, i, 0]][holder[row, i, 1]]
+      else svg.COLOURS[holder[row, i, 0]][holder[row, i, 1]]
       for i in at
     ]
     here = document[row, at]
@@ -172,7 +165,7 @@ def _legend(*, sequence_parallel: bool, packed: bool) -> list[str]:
   entries = [
     (f"cp {cp}" + (f", tp {tp}" if sequence_parallel else ""), colour)
     for cp in range(2)
-    for tp, colour in enumerate(_COLOURS[cp][: 1 + sequence_parallel])
+    for tp, colour in enumerate(svg.COLOURS[cp][: 1 + sequence_parallel])
   ]
   if packed:
     entries.append(("padding", svg.GREY))
@@ -202,7 +195,7 @@ def _bars(
       height = round(86 * value / top)
       left = x + rank * 44
       shapes.append(
-        svg.box(left, y + 150 - height, 38, height, _COLOURS[rank][0])
+        svg.box(left, y + 150 - height, 38, height, svg.COLOURS[rank][0])
       )
       said = f"{value:.2f}" if isinstance(value, float) else str(value)
       shapes.append(svg.number(left + 19, y + 144 - height, said))
@@ -245,7 +238,7 @@ def draw_costs() -> str:
   for rank in range(costs.NUM_RANKS):
     x = 676 + rank % 2 * 90
     y = 90 + rank // 2 * 30
-    shapes.append(svg.box(x, y, 20, 20, _COLOURS[rank][0]))
+    shapes.append(svg.box(x, y, 20, 20, svg.COLOURS[rank][0]))
     shapes.append(svg.text(x + 28, y + 15, f"cp {rank}"))
   title = (
     "What causal attention costs each of 4 ranks: a step waits for the most"
@@ -260,6 +253,7 @@ def pictures() -> dict[str, str]:
     ZIGZAG, sequence_parallel=True
   )
   drawn["costs.svg"] = draw_costs()
+  drawn["replica_read.svg"] = draw_replica_read.draw()
   return drawn
 
 

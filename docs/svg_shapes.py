@@ -11,6 +11,13 @@ _INK, SOFT, _CARD, _EDGE, GREY = (
   "#8c959f",
   "#d0d7de",
 )
+# By cp rank, and by tp rank within it.
+COLOURS = (
+  ("#a8d1f7", "#5fa8e8"),
+  ("#fdc58a", "#f0913a"),
+  ("#b4e0b0", "#6cbf65"),
+  ("#dcc3ee", "#b385d6"),
+)
 _WIDTH = 900
 _STYLE = (
   f"text{{fill:{_INK};font-size:15px}}rect{{stroke:{_EDGE}}}"
