@@ -84,10 +84,14 @@ class Slices:
     if len(runs) == 1 and runs[0].step == 1 and runs[0].span in self._spans:
       return self._make(runs[0].span)
     parts = [self._view(run) for run in runs]
-    out = _like(parts[0], (self._num_rows, window[1] - window[0]))
+    out = self._empty(window)
     for name, values in out.items():
       np.concatenate([part[name] for part in parts], axis=1, out=values)
     return out
+
+  def _empty(self, window: tuple[int, int]) -> Fields:
+    shape = (self._num_rows, window[1] - window[0])
+    return empty_fields(*shape, self._options.dtypes)
 
   @functools.cached_property
   def _spans(self) -> list[tuple[int, int]]:
@@ -127,7 +131,7 @@ class Slices:
       self._whole = self._make_whole()
     fields, items = self._whole
     chosen = np.ascontiguousarray(items[:, slice(*window)])
-    out = _like(fields, chosen.shape)
+    out = self._empty(window)
     for name, values in out.items():
       # All items are there; "raise" would copy `out` to be sure.
       np.take(fields[name], chosen, out=values, mode="clip")
@@ -168,8 +172,3 @@ class Slices:
       options=self._options,
     )
     return fields, items
-
-
-def _like(fields: Fields, shape: tuple[int, int]) -> Fields:
-  """Returns empty fields of the same names and dtypes."""
-  return empty_fields(*shape, {name: v.dtype for name, v in fields.items()})
