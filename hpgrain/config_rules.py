@@ -4,6 +4,7 @@
     config_rules_indexed   tokenized corpora
     config_rules_online    records that are tokenized while training
     config_rules_rows      how examples fill rows, of either
+    config_rules_mesh      axes and sizes, and whether a given mesh fits
 
 Each rule takes the completed configuration and raises a ValueError that names
 the keys, their values and the way out. Whether one key's value is legal by
@@ -15,7 +16,7 @@ from typing import Any
 
 import ml_collections as mlc
 
-from hpgrain import config_uses
+from hpgrain import config_rules_mesh, config_uses
 from hpgrain.config_rules_indexed import check_indexed
 from hpgrain.config_rules_online import check_online
 from hpgrain.config_rules_rows import check_rows
@@ -59,6 +60,7 @@ def completed(config: mlc.ConfigDict) -> dict[str, Any]:
   if split is None:
     split = "1, 0, 0" if online else "969, 30, 1"
   return {
+    **config_rules_mesh.sizes(config.mesh),
     "get_batch.source_type": source_type or config.dataset.kind,
     "data_transform.data_type": data_type,
     "dataset.data_config.split": split,
@@ -71,7 +73,7 @@ def completed(config: mlc.ConfigDict) -> dict[str, Any]:
 
 def check_rules(config: mlc.ConfigDict) -> None:
   """Raises ValueError at the first contradiction in `config`."""
-  _check_mesh(config.mesh)
+  config_rules_mesh.check_mesh(config.mesh)
   _check_kind(config)
   _check_uses(config)
   _check_training(config)
@@ -132,43 +134,6 @@ def _state(config: mlc.ConfigDict) -> str:
   if dataloader.type == "dynamic":
     words += f", packer {dataloader.packer!r}"
   return words
-
-
-def _check_mesh(mesh: mlc.ConfigDict) -> None:
-  axes = mesh.axes
-  if not axes or len(set(axes)) < len(axes):
-    raise ValueError(f"mesh.axes must be unlike names, got {axes!r}.")
-  for name in axes:
-    size = mesh.get(name)
-    if not isinstance(size, int) or isinstance(size, bool):
-      raise ValueError(
-        f"mesh.axes names {name!r}, so mesh.{name} must say its number of"
-        f" devices; got {size!r}. Set it to 1 or more, or -1 for those left."
-      )
-    if size < 1 and size != -1:
-      raise ValueError(f"mesh.{name} must be -1 or at least 1, got {size}.")
-  rest = [name for name in axes if mesh[name] == -1]
-  if len(rest) > 1:
-    raise ValueError(
-      f"Only one axis can take the devices left (-1); mesh has {rest!r}."
-    )
-  for name in ("cp", "tp"):
-    if name not in axes and mesh[name] != 1:
-      raise ValueError(
-        f"mesh.{name} is {mesh[name]}, but mesh.axes is {axes!r}. Add {name!r}"
-        " to it or leave the size at 1."
-      )
-  wrong = [n for n in mesh.data_axes if n not in axes or n in ("cp", "tp")]
-  if wrong or not mesh.data_axes:
-    raise ValueError(
-      f"mesh.data_axes must be some of mesh.axes {axes!r} other than cp and"
-      f" tp, got {mesh.data_axes!r}."
-    )
-  if mesh.sequence_parallel and "tp" not in axes:
-    raise ValueError(
-      f"mesh.sequence_parallel shares positions over tp, but mesh.axes is"
-      f" {axes!r}. Add 'tp' to it or turn sequence_parallel off."
-    )
 
 
 def _check_training(config: mlc.ConfigDict) -> None:

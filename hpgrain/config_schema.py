@@ -8,7 +8,7 @@ checks one value, `config_rules.py` what several keys must agree on.
 
 from collections.abc import Mapping
 
-from hpgrain.config_key import Key, section
+from hpgrain.config_key import NUMBERS, Key, section
 from hpgrain.config_schema_data import DATA_KEYS
 from hpgrain.context_layout import LAYOUTS
 
@@ -40,6 +40,10 @@ KEYS: tuple[Key, ...] = (
   *section("mesh",
     Key("axes", tuple, ("data", "cp", "tp"),
         "Mesh axes, outermost first; each has a size key of its name."),
+    Key("sizes", NUMBERS, (),
+        "The sizes of `axes` in their order, instead of a key for each, which"
+        " a flag can set for axes of any name; -1 takes the devices left.",
+        minimum=-1),
     Key("data_axes", tuple, ("data",), "The axes that share out rows."),
     Key("data", int, -1, "Devices along `data`; -1 takes those left.",
         minimum=-1),

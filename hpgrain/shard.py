@@ -22,6 +22,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from hpgrain.context_layout import CONTIGUOUS, ROW_ORDER, ContextLayout
+from hpgrain.nearest import did_you_mean
 
 CONTEXT_AXIS = "cp"
 TENSOR_AXIS = "tp"
@@ -161,21 +162,50 @@ def batch_sharding(
   Axes of the mesh that are named neither here nor `cp` hold replicas, as
   `tp` does unless sequence_parallel splits positions over (cp, tp).
 
+  A mesh without `cp` leaves positions whole.
+
   Raises:
-    ValueError: if the mesh has none of the data axes: a misspelt name would
-      give every device every row.
+    ValueError: if the mesh lacks a data axis, or the `tp` that positions are
+      to be split over: a misspelt name would give devices rows, or positions,
+      that are others' to hold.
   """
-  names = mesh.axis_names
-  rows = tuple(axis for axis in data_axes if axis in names)
-  if not rows:
+  names, data_axes = mesh.axis_names, tuple(data_axes)
+  _check_data_axes(data_axes, names)
+  if sequence_parallel and TENSOR_AXIS not in names:
     raise ValueError(
-      f"The mesh has axes {names}, none of the data axes {tuple(data_axes)}."
-      " Name the axes that split rows in mesh.data_axes (an axis of size 1"
-      " will do)."
+      f"mesh.sequence_parallel splits positions over ({CONTEXT_AXIS!r},"
+      f" {TENSOR_AXIS!r}), but the mesh has axes {names}. Name one of them"
+      f" {TENSOR_AXIS!r} (size 1 will do), or turn sequence_parallel off."
     )
+  rows = data_axes
   wanted = [CONTEXT_AXIS] + ([TENSOR_AXIS] if sequence_parallel else [])
   positions = tuple(axis for axis in wanted if axis in names)
   return NamedSharding(mesh, PartitionSpec(rows, positions or None))
+
+
+def _check_data_axes(
+  data_axes: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+  """Refuses data axes that the mesh lacks, or that cannot split rows."""
+  advice = (
+    " Name in mesh.data_axes the axes that split rows, and no other; one of"
+    " size 1 will do."
+  )
+  if not data_axes:
+    raise ValueError(f"No axis of the mesh {names} splits rows.{advice}")
+  missing = [axis for axis in data_axes if axis not in names]
+  if missing:
+    others = [name for name in names if name not in data_axes]
+    raise ValueError(
+      f"The mesh has axes {names}, but mesh.data_axes is {data_axes}: there is"
+      f" no {missing[0]!r}.{did_you_mean(missing[0], others)}{advice}"
+    )
+  twice = len(set(data_axes)) < len(data_axes)
+  if twice or {CONTEXT_AXIS, TENSOR_AXIS} & set(data_axes):
+    raise ValueError(
+      f"mesh.data_axes are unlike axes other than {CONTEXT_AXIS!r} and"
+      f" {TENSOR_AXIS!r}, got {data_axes}.{advice}"
+    )
 
 
 def num_parts(sharding: NamedSharding) -> tuple[int, int]:
@@ -231,27 +261,24 @@ def batch_layout(
     context: which position of its row each slot holds.
 
   Raises:
-    ValueError: if rows or positions do not divide over the mesh.
+    ValueError: if rows or positions do not divide over the mesh, or this
+      process has none of its devices. `config_rules_mesh` says it before,
+      with the keys of a configuration.
   """
   row_parts, _ = num_parts(sharding)
   position_parts = positions_multiple(sharding, context)
   said = ""
   if not context.is_identity:
     said = f", context_parallel_layout={context.name!r}"
-  for what, count, parts, key in (
-    ("rows", num_rows, row_parts, "training.global_batch_size"),
-    (
-      "positions",
-      num_positions,
-      position_parts,
-      "dataset.data_config.seq_length",
-    ),
+  for what, count, multiple in (
+    ("rows", num_rows, row_parts),
+    ("positions", num_positions, position_parts),
   ):
-    if count % parts:
+    if count % multiple:
       raise ValueError(
-        f"{count} {what} of a batch ({key}) do not divide over {parts} parts"
-        f" of the mesh {dict(sharding.mesh.shape)} (spec {sharding.spec}"
-        f"{said}); use a multiple of {parts}, or other sizes in config.mesh."
+        f"{count} {what} of a batch do not divide over the mesh"
+        f" {dict(sharding.mesh.shape)} (spec {sharding.spec}{said}); use a"
+        f" multiple of {multiple}, or another mesh."
       )
   shape = (num_rows, num_positions)
   indices = sharding.devices_indices_map(shape)
@@ -270,4 +297,9 @@ def batch_layout(
     Shard(rows, window, tuple(holders[rows, window]))
     for rows, window in sorted(holders)
   )
+  if not shards:
+    raise ValueError(
+      f"This process holds no device of the mesh {dict(sharding.mesh.shape)};"
+      " a mesh of batches has devices of every process that builds loaders."
+    )
   return BatchLayout(sharding, shape, shards, context)

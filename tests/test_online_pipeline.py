@@ -196,7 +196,7 @@ def test_balanced_shares_are_rows_of_the_same_blocks(data):
   plain = _build(data, dataloader={"epochs": 1, "end_of_data": "pad"})
   balanced = _build(
     data,
-    dataloader={"epochs": 1, "end_of_data": "pad", "balance_shares": 2},
+    dataloader={"epochs": 1, "end_of_data": "pad", "balance_shares": 4},
   )
   pairs = zip(_batches(plain.train), _batches(balanced.train), strict=True)
   for a, b in pairs:

@@ -348,7 +348,9 @@ def test_what_cannot_be_built_is_refused(prefix, sections, message):
 
 def test_a_mesh_without_data_axis_is_refused(prefix):
   mesh = shard.make_mesh(("rows", "cp"), {"rows": 4, "cp": 2})
-  with pytest.raises(ValueError, match=r"none of the data axes \('data',\)"):
+  with pytest.raises(
+    ValueError, match=r"data_axes is \('data',\): there is no"
+  ):
     build(_indexed(prefix), mesh)
 
 

@@ -77,11 +77,6 @@ def test_meshes_that_do_not_fit_the_devices_are_refused(axes, sizes, message):
       {"data_axes": ("replica", "fsdp")},
       (("replica", "fsdp"), ("cp",)),
     ),
-    (
-      ("data", "expert", "cp"),
-      {"data_axes": ("data", "absent")},
-      (("data",), ("cp",)),
-    ),
   ],
 )
 def test_rows_lie_over_data_and_positions_over_cp(axes, options, spec):
@@ -93,11 +88,47 @@ def test_rows_lie_over_data_and_positions_over_cp(axes, options, spec):
   assert list(shard.num_parts(sharding)) == parts
 
 
-def test_a_mesh_without_data_axis_is_refused():
-  with pytest.raises(
-    ValueError, match=r"axes \('dat', 'cp'\), none of .*\('data',\)"
-  ):
-    shard.batch_sharding(_mesh(("dat", "cp"), (4, 2)))
+@pytest.mark.parametrize(
+  "axes, options, message",
+  [
+    (
+      ("dat", "cp", "tp"),
+      {},
+      r"axes \('dat', 'cp', 'tp'\), but mesh\.data_axes is \('data',\): there"
+      r" is no 'data'\. Did you mean 'dat'\?",
+    ),
+    # That another data axis is there does not make it right.
+    (
+      ("data", "expert", "cp"),
+      {"data_axes": ("data", "absent")},
+      r"there is no 'absent'\. Name in mesh\.data_axes",
+    ),
+    (
+      ("dcm", "fsdp", "cp"),
+      {"data_axes": ("dcn", "fsdp")},
+      r"there is no 'dcn'\. Did you mean 'dcm'\?",
+    ),
+    (
+      ("data", "expert", "cp"),
+      {"data_axes": ("data", "data")},
+      r"unlike axes other than 'cp' and 'tp', got \('data', 'data'\)",
+    ),
+    (
+      ("data", "expert", "cp"),
+      {"data_axes": ("data", "cp")},
+      r"unlike axes other than 'cp' and 'tp', got \('data', 'cp'\)",
+    ),
+    (("data", "expert", "cp"), {"data_axes": ()}, "No axis of the mesh .*rows"),
+    (
+      ("data", "expert", "cp"),
+      {"sequence_parallel": True},
+      r"over \('cp', 'tp'\), but the mesh has axes \('data', 'expert', 'cp'\)",
+    ),
+  ],
+)
+def test_axes_that_the_mesh_lacks_are_refused(axes, options, message):
+  with pytest.raises(ValueError, match=message):
+    shard.batch_sharding(_mesh(axes, (2, 2, 2)), **options)
 
 
 _MESHES = [
@@ -115,7 +146,7 @@ _MESHES = [
 @pytest.mark.parametrize("axes, sizes", _MESHES)
 def test_shards_are_what_the_devices_hold(axes, sizes, sequence_parallel):
   sharding = shard.batch_sharding(
-    _mesh(axes, sizes), sequence_parallel=sequence_parallel
+    _mesh(axes, sizes), sequence_parallel=sequence_parallel and "tp" in axes
   )
   layout = shard.batch_layout(sharding, num_rows=8, num_positions=16)
   assert layout.shape == (8, 16)
@@ -199,14 +230,13 @@ def test_a_layout_holds_only_the_devices_asked_for():
     (
       6,
       8,
-      r"6 rows of a batch \(training\.global_batch_size\) do not divide over"
-      r" 4 parts of the mesh \{'data': 4, 'cp': 2\}.*multiple of 4",
+      r"6 rows of a batch do not divide over the mesh \{'data': 4, 'cp': 2\}"
+      ".*multiple of 4",
     ),
     (
       8,
       9,
-      r"9 positions of a batch \(dataset\.data_config\.seq_length\) do not"
-      r" divide over 2 parts.*multiple of 2",
+      r"9 positions of a batch do not divide over the mesh .*multiple of 2",
     ),
   ],
 )
@@ -216,6 +246,28 @@ def test_batches_that_do_not_divide_are_refused(
   sharding = shard.batch_sharding(_mesh(("data", "cp"), (4, 2)))
   with pytest.raises(ValueError, match=message):
     shard.batch_layout(sharding, num_rows=num_rows, num_positions=num_positions)
+
+
+def test_positions_divide_over_the_chunks_of_a_layout():
+  sharding = shard.batch_sharding(
+    _mesh(("data", "cp", "tp"), (2, 2, 2)), sequence_parallel=True
+  )
+  context = shard.context_layout(sharding.mesh, "zigzag")
+  assert shard.positions_multiple(sharding, context) == 4
+  with pytest.raises(
+    ValueError, match=r"context_parallel_layout='zigzag'.*multiple of 4"
+  ):
+    shard.batch_layout(sharding, num_rows=2, num_positions=6, context=context)
+
+
+def test_a_process_without_a_device_of_the_mesh_is_refused():
+  sharding = shard.batch_sharding(
+    _mesh(("data", "cp"), (2, 2), devices=jax.devices()[:4])
+  )
+  with pytest.raises(ValueError, match=r"no device of the mesh \{'data': 2"):
+    shard.batch_layout(
+      sharding, num_rows=2, num_positions=2, devices=jax.devices()[4:]
+    )
 
 
 def test_a_sharding_given_from_outside_may_leave_positions_whole():
