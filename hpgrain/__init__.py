@@ -26,12 +26,12 @@ if TYPE_CHECKING:
   from hpgrain import index as index
   from hpgrain.batch import loss_inputs as loss_inputs
   from hpgrain.batch import model_inputs as model_inputs
-  from hpgrain.batch import num_loss_tokens as num_loss_tokens
   from hpgrain.blend_samples import BlendSamples as BlendSamples
   from hpgrain.indexed_dataset import (
     build_indexed_text_dataset as build_indexed_text_dataset,
   )
   from hpgrain.log import enable_dataset_logging as enable_dataset_logging
+  from hpgrain.loss import num_loss_tokens as num_loss_tokens
   from hpgrain.mock import MockSamples as MockSamples
   from hpgrain.online_dataset import (
     build_online_text_dataset as build_online_text_dataset,
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 _HOMES = {
   "loss_inputs": "batch",
   "model_inputs": "batch",
-  "num_loss_tokens": "batch",
   "BlendSamples": "blend_samples",
   "build_indexed_text_dataset": "indexed_dataset",
   "enable_dataset_logging": "log",
+  "num_loss_tokens": "loss",
   "MockSamples": "mock",
   "build_online_text_dataset": "online_dataset",
   "Loaders": "pipeline",

@@ -2,7 +2,8 @@
 
 batch -> model_inputs   ids, labels, positions, segments, and masks if asked
       -> loss_inputs    labels, loss_mask
-      -> num_loss_tokens, by which a summed loss is divided
+
+`loss` has what the losses are weighed with, and divided by.
 """
 
 import dataclasses
@@ -10,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from hpgrain import attention, context_parallel
 from hpgrain.attention_inputs import Adapter, AttentionInputs
@@ -22,16 +22,6 @@ from hpgrain.records import (
   POSITION_IDS,
   SEGMENT_IDS,
 )
-
-
-def num_loss_tokens(batch: Mapping[str, jax.Array]) -> jax.Array:
-  """Returns how many positions of the global batch take part in the loss.
-
-  Inside `jit` the sum is over the whole batch on every process, so neither a
-  data-parallel nor a context-parallel mean is needed: divide the summed loss
-  by it.
-  """
-  return jnp.sum(batch[LOSS_MASK])
 
 
 @dataclasses.dataclass(frozen=True)

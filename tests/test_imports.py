@@ -239,7 +239,7 @@ def test_rows_are_made_without_sight_of_the_mesh(module):
 
 
 def test_batches_are_made_without_sight_of_the_mesh():
-  for module in ("batch", "attention", "fingerprint"):
+  for module in ("batch", "attention", "fingerprint", "loss"):
     seen = _MAY_SEE_DEVICES | {"checkpoint", "pipeline"}
     assert not _reaches(module) & seen
 
