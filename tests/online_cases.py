@@ -1,6 +1,7 @@
 """Hypothesis strategies over pipelines that tokenize while training."""
 
 import dataclasses
+import math
 
 from hypothesis import strategies as st
 from online_data import (
@@ -12,6 +13,7 @@ from online_data import (
 )
 from online_recipes import Leg, Recipe
 from promise_build import Config
+from reference_layouts import LAYOUTS
 from reference_online import Transform
 from reference_packers import Packing
 from test_promise import legs as mesh_legs
@@ -175,15 +177,18 @@ def build_cases(draw, *, mode):
       examples_per_row=micro,
     )
   shifted = transform.labels_are_shifted
-  chosen = draw(mesh_legs(whole_rows=not shifted))
+  chosen = draw(mesh_legs(whole_rows=not shifted, layouts=LAYOUTS))
   if packing.packer == "concat":
     packing = dataclasses.replace(packing, overlong="error")
   if packing.max_items == 1:
     packing = dataclasses.replace(packing, max_items=0)
+  packing, chosen, recipe = laid_out(packing, chosen, recipe)
   balance = None
   if recipe.balance and train:
     # A batch is whole blocks of rows, whatever its size.
-    shares = draw(st.sampled_from((2, 4)))
+    # No mesh may tear a share.
+    parts = max(leg.row_parts for leg in chosen)
+    shares = draw(st.sampled_from([n for n in (2, 4, 8) if n % parts == 0]))
     balance = (shares, 8)
     chosen = [
       dataclasses.replace(leg, batch_size=8 * draw(st.integers(1, 2)))
@@ -225,3 +230,29 @@ def build_cases(draw, *, mode):
     end_of_data=draw(st.sampled_from((None, "drop", "pad"))),
   )
   return recipe, config, chosen
+
+
+def laid_out(packing, chosen, recipe):
+  """Rooms for a layout that divides each document, where that can be."""
+  name = "document_zigzag"
+  if packing.packer in ("concat", "fixed") or not recipe.reset_attention_mask:
+    chosen = [
+      dataclasses.replace(leg, layout="zigzag") if leg.layout == name else leg
+      for leg in chosen
+    ]
+  chunks = max(
+    (2 * leg.context_ranks for leg in chosen if leg.layout == name), default=2
+  )
+  if chunks == 2:
+    return packing, chosen, recipe
+  multiple = math.lcm(packing.segment_multiple, chunks)
+
+  def rounded(size):
+    return -(-size // multiple) * multiple
+
+  packing = dataclasses.replace(
+    packing, segment_multiple=multiple, budget=rounded(packing.budget)
+  )
+  length_buckets = tuple(sorted({*map(rounded, recipe.length_buckets)}))
+  recipe = dataclasses.replace(recipe, length_buckets=length_buckets)
+  return packing, chosen, recipe

@@ -22,6 +22,7 @@ import jax
 import ml_collections as mlc
 import numpy as np
 import reference
+import reference_layouts
 import reference_orders
 
 import hpgrain
@@ -113,6 +114,7 @@ class Leg:
   sequence_parallel: bool = False
   prefetch: int = 2
   processes: tuple[int, ...] = (0,) * NUM_DEVICES
+  layout: str = "contiguous"
   train_iters: int = 1000
   cached: bool = False
   map_form: str = "json"
@@ -138,6 +140,17 @@ class Leg:
   @property
   def position_parts(self) -> int:
     return math.prod(self.sizes[axis] for axis in self.position_axes)
+
+  @property
+  def context_ranks(self) -> int:
+    return self.sizes.get("cp", 1)
+
+  @property
+  def position_multiple(self) -> int:
+    """What mesh and layout need the positions of a row to be a multiple of."""
+    ranks = self.context_ranks
+    cut_in_two = ranks > 1 and self.layout.endswith("zigzag")
+    return math.lcm(self.position_parts, 2 * ranks if cut_in_two else 1)
 
   @property
   def asked_rows(self) -> int:
@@ -467,6 +480,7 @@ def make_config(
         "reset_position_ids": recipe.reset_position_ids,
         "reset_attention_mask": recipe.reset_attention_mask,
         "eod_mask_loss": recipe.eod_mask_loss,
+        "context_parallel_layout": leg.layout,
       },
     }
   )
@@ -696,6 +710,7 @@ def check(recipe: Recipe, legs: Sequence[Leg], folder: Path) -> int:
             raise Mismatch(f"{where}: the data ends too soon or too late")
           break
         after, want = entry
+        want = reference_layouts.in_slots(want, leg.layout, leg.context_ranks)
         compare_placed(got, want, slices, where)
         if len(set(leg.processes)) > 1:
           compare_shares(

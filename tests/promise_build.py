@@ -13,6 +13,7 @@ from typing import Any
 
 import ml_collections as mlc
 import numpy as np
+import reference_layouts
 import reference_online as reference
 from online_recipes import (
   Data,
@@ -133,6 +134,7 @@ def make_config(
       "reset_position_ids": recipe.reset_position_ids,
       "reset_attention_mask": recipe.reset_attention_mask,
       "eod_mask_loss": recipe.eod_mask_loss,
+      "context_parallel_layout": leg.layout,
     },
   }
   if recipe.transform.kind == "plaintext":
@@ -264,7 +266,7 @@ def run_legs(
           break
         chosen, after = entry
         width = padded_width(recipe, chosen, leg)
-        want = expected_fields(recipe, chosen, width)
+        want = in_slots(recipe, leg, expected_fields(recipe, chosen, width))
         slices = device_slices(leg, mesh, width)
         compare_placed(got, want, slices, where)
         shares_.check(want, slices, row, where)
@@ -281,12 +283,24 @@ def run_legs(
 
 
 def padded_width(recipe: Recipe, rows: Sequence[Row | None], leg: Leg) -> int:
-  """Positions of a batch, of which the mesh takes equal parts."""
+  """Positions of a batch, which mesh and layout take equal parts of."""
   width = recipe.packing.budget
   if recipe.mode == "plans":
     width = expected_width(recipe, [row for row in rows if row is not None])
-  parts = leg.position_parts
-  return -(-width // parts) * parts
+  multiple = leg.position_multiple
+  return -(-width // multiple) * multiple
+
+
+def in_slots(
+  recipe: Recipe, leg: Leg, fields: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+  """Fields of rows in the order that the leg's layout gives positions."""
+  return reference_layouts.in_slots(
+    fields,
+    leg.layout,
+    leg.context_ranks,
+    multiple=recipe.packing.segment_multiple,
+  )
 
 
 class Shares:
@@ -317,6 +331,7 @@ class Shares:
       num_rows=self.leg.batch_size,
       num_positions=width,
       devices=held,
+      context=self.spec.layout.context,
     )
 
   def check(

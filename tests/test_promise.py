@@ -40,11 +40,14 @@ MESHES = (
   (("data",), ("data",)),
 )
 
+# Of rows that are cut; documents that are packed can have one of their own.
+LAYOUTS = ("contiguous", "zigzag", "striped")
+
 SPLITS = ("1", "2,1,1", "0,1,2", ".6, .4", "1, 1, 1")
 
 
 @st.composite
-def legs(draw, *, whole_rows=False):
+def legs(draw, *, whole_rows=False, layouts=LAYOUTS):
   """Legs of a run; whole_rows: none splits positions."""
   made = []
   for _ in range(draw(st.sampled_from((2, 3, 4, 1)))):
@@ -65,6 +68,7 @@ def legs(draw, *, whole_rows=False):
       num_batches=draw(st.sampled_from((2, 1, 3, 4, 0))),
       prefetch=draw(st.integers(0, 3)),
       processes=draw(processes()),
+      layout=draw(st.sampled_from(layouts)),
       train_iters=draw(st.sampled_from((1, 1000))),
       cached=draw(st.booleans()),
       map_form=draw(st.sampled_from(("json", "npy", "tuple"))),
@@ -103,7 +107,7 @@ def cases(draw, *, kind, ends, blend=None, order="stable"):
   chosen = draw(legs(whole_rows=whole_rows))
   train = ends != "once"
   which = "train" if train else draw(st.sampled_from(("valid", "test")))
-  parts = max(leg.position_parts for leg in chosen)
+  parts = max(leg.position_multiple for leg in chosen)
   seq_length = parts * draw(st.integers(1, max(1, 12 // parts)))
   epochs, sampler_type = None, draw(st.sampled_from(("cyclic", None)))
   if order == "megatron" and ends == "never":
