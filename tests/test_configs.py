@@ -211,6 +211,7 @@ def test_split_paths_replace_the_shared_one():
     ("get_batch.sliding_window=128", None, 128),
     ("mesh.axes=('data', 'tp', 'cp')", None, ("data", "tp", "cp")),
     ("mesh.data_axes=('data',)", None, ("data",)),
+    ("mesh.sizes=(-1, 2, 1)", None, (-1, 2, 1)),
     ("optimizer.learning_rate=1", None, 1.0),
     ("training.train_iters=3", None, 3),
     ("dataset.data_config.split=98, 1, 1", None, "98, 1, 1"),
