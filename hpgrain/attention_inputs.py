@@ -37,6 +37,27 @@ class AttentionInputs:
   max_segments: int
   sliding_window: int | None
 
+  @property
+  def has_one_segment(self) -> bool:
+    """Whether a row has one segment at most, and padding behind it."""
+    return self.max_segments <= 2
+
+  def require_whole_rows(self, adapter: str, reason: str) -> None:
+    """Raises ValueError if a row is split over devices.
+
+    Args:
+      adapter: the one that asks, for the message.
+      reason: what its kernel does, as "The kernel ..." goes on.
+    """
+    ranks = self.layout.num_ranks
+    if ranks > 1:
+      raise ValueError(
+        f"attention_adapter={adapter!r} needs whole rows, and the mesh splits"
+        f" them over cp={ranks} (layout {self.layout.name!r}). The kernel"
+        f" {reason}. Set mesh.cp=1, or take 'splash' (TPU),"
+        " 'transformer_engine' (GPU) or 'context_parallel'."
+      )
+
   @functools.cached_property
   def row_positions(self) -> jax.Array:
     """int32[1 or rows, S], which position of its row each slot holds."""
