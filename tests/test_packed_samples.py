@@ -2,11 +2,13 @@ import pickle
 
 import numpy as np
 import pytest
+import reference_layouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpgrain.context_layout import ContextLayout
 from hpgrain.fields import FieldOptions
-from hpgrain.packed_fields import starts
+from hpgrain.packed_fields import clip_to_ranks, find_rooms, starts
 from hpgrain.packed_samples import PackedSamples
 from hpgrain.packed_windows import PackingOptions
 from hpgrain.records import IGNORE_INDEX
@@ -252,3 +254,119 @@ def test_fields_follow_the_definition(tmp_path_factory, data):
       assert part[name] == [
         values[window[0] : window[1]] for values in whole[name][:-1]
       ]
+
+
+def test_rooms_have_the_padding_behind_them(tmp_path):
+  documents = [[1, 2, 3, 9], [4, 5, 6, 7, 9], [8, 8, 9]]
+  samples = packed(
+    [write(tmp_path, "a", documents)],
+    budget=12,
+    segment_multiple=4,
+    shuffle=False,
+    epochs=1,
+    plan_window=1,
+  )
+  plans = samples.plan_rows([0, 1, 2])
+  assert plans.length.tolist() == [3, 4, 2]
+  rooms = find_rooms(plans, 16, multiple=4)
+  assert rooms.row_splits.tolist() == [0, 2, 4, 6]
+  assert rooms.length.tolist() == [4, 12, 4, 12, 4, 12]
+  # A full row has none, but a room of no positions.
+  assert find_rooms(plans, 4, multiple=4).length.tolist() == [4, 0] * 3
+
+
+def test_parts_of_pieces_that_ranks_hold(tmp_path):
+  # Positions 0..6 of a document in a room of 8, and 0..1 in one of 4.
+  documents = [[1, 2, 3, 4, 5, 6, 7, 9], [8, 8, 9]]
+  samples = packed(
+    [write(tmp_path, "a", documents)],
+    budget=12,
+    segment_multiple=4,
+    shuffle=False,
+    epochs=1,
+  )
+  plans = samples.plan_rows([0])
+  assert plans.length.tolist() == [7, 2]
+  context = ContextLayout("document_zigzag", 2, 4)
+
+  def parts(*ranks):
+    found = clip_to_ranks(plans, context, ranks)
+    assert [array.dtype for array in found] == [np.int64, np.int64, np.int32]
+    return list(zip(*(array.tolist() for array in found), strict=True))
+
+  # (piece, positions before, positions): chunks 0 and 3, then 1 and 2.
+  assert parts(0) == [(0, 0, 2), (0, 6, 1), (1, 0, 1)]
+  assert parts(1) == [(0, 2, 2), (0, 4, 2), (1, 1, 1)]
+  assert parts(0, 1) == sorted([*parts(0), *parts(1)])
+
+
+def test_ids_that_no_rank_here_holds_are_not_read(tmp_path):
+  documents = [[1, 2, 3, 4, 5, 6, 7, 9], [11, 12, 9]]
+  samples = packed(
+    [write(tmp_path, "a", documents)],
+    budget=12,
+    segment_multiple=4,
+    shuffle=False,
+    epochs=1,
+  )
+  made = samples.open_rows([0]).fields_of_ranks(
+    ContextLayout("document_zigzag", 2, 4),
+    frozenset([0]),
+    num_positions=12,
+    num_rows=1,
+    options=FieldOptions(),
+  )
+  # Rank 0 has positions 0, 1, 6, 7 of the first room, 8 and 11 of the other;
+  # the token after a chunk is its last label, and an id as well.
+  assert made["input_ids"].tolist() == [[1, 2, 3, 0, 0, 0, 7, 0, 11, 12, 0, 0]]
+  labels = made["labels"][0]
+  assert labels[[0, 1, 6, 8]].tolist() == [2, 3, 9, 12]
+  assert labels[[7, 11]].tolist() == [IGNORE_INDEX] * 2
+  assert made["segment_ids"].tolist() == [[1] * 7 + [0] + [2] * 2 + [0] * 2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_ranks_together_hold_the_fields_of_whole_rows(tmp_path_factory, data):
+  folder = tmp_path_factory.mktemp("corpora")
+  documents = [[1, 2, 3], *data.draw(documents_lists)]
+  ranks = data.draw(st.sampled_from([1, 2, 3, 4, 8]))
+  multiple = 2 * ranks * data.draw(st.sampled_from([1, 2]))
+  budget = multiple * data.draw(st.integers(1, 4))
+  samples = packed(
+    [write(folder, "a", documents)],
+    budget=budget,
+    overlong="split",
+    segment_multiple=multiple,
+    seed=data.draw(st.integers(0, 5)),
+    epochs=1,
+  )
+  rows = range(min(len(samples), 4))
+  options = FieldOptions(
+    reset_position_ids=data.draw(st.booleans()), eod_mask_loss=True, eod_id=2
+  )
+  # The mesh may ask for more positions than a row has.
+  length = budget + 2 * ranks * data.draw(st.integers(0, 2))
+  context = ContextLayout("document_zigzag", ranks, multiple)
+  opened = samples.open_rows(rows)
+  num_rows = len(rows) + 1
+  whole = opened.fields((0, length), num_rows=num_rows, options=options)
+  want = reference_layouts.in_slots(
+    whole, "document_zigzag", ranks, multiple=multiple
+  )
+  each = length // ranks
+  order = context.order_of_rows(
+    find_rooms(opened.plans, length, multiple=multiple), length
+  )
+  for rank in range(ranks):
+    made = opened.fields_of_ranks(
+      context,
+      frozenset([rank]),
+      num_positions=length,
+      num_rows=num_rows,
+      options=options,
+    )
+    held = slice(rank * each, (rank + 1) * each)
+    for name in NAMES:
+      found = np.take_along_axis(made[name][:-1], order[:, held], axis=1)
+      assert np.array_equal(found, want[name][:-1, held]), name
