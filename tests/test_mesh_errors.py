@@ -120,8 +120,8 @@ def test_rows_that_do_not_divide_are_refused(config, mesh, message):
       {"data": 4, "cp": 2},
       {},
       r"15 positions of a row \(dataset\.data_config\.seq_length\) do not"
-      r" divide over 2 parts of the mesh \{'data': 4, 'cp': 2\}: cp takes multiples of"
-      r" 2\. Take a seq_length that is a multiple of 2,",
+      r" divide over 2 parts of the mesh \{'data': 4, 'cp': 2\}: cp takes"
+      r" multiples of 2\. Take a seq_length that is a multiple of 2,",
     ),
     (
       18,

@@ -3,9 +3,9 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from hpgrain import placement, shard
+from hpgrain import shard
 
 
 def _mesh(axes, sizes, **options):
@@ -168,29 +168,6 @@ def test_shards_are_what_the_devices_hold(axes, sizes, sequence_parallel):
       (held,) = [s for s in placed.addressable_shards if s.device == device]
       expected = _fields(part.rows, part.window)["a"]
       assert np.asarray(held.data).tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
-@pytest.mark.parametrize("axes, sizes", _MESHES)
-def test_placed_parts_are_the_global_batch(axes, sizes, axis_type):
-  mesh = Mesh(
-    np.array(jax.devices()).reshape(sizes),
-    axes,
-    axis_types=(axis_type,) * len(axes),
-  )
-  layout = shard.batch_layout(
-    shard.batch_sharding(mesh), num_rows=8, num_positions=16
-  )
-  parts = [_fields(part.rows, part.window) for part in layout.shards]
-  placed = placement.place(layout, parts)
-  assert list(placed) == ["a", "b"]
-  for name, expected in _whole(8, 16).items():
-    assert placed[name].shape == (8, 16)
-    assert placed[name].dtype == expected.dtype
-    assert placed[name].sharding == layout.sharding
-    np.testing.assert_array_equal(placed[name], expected)
-  total = jax.jit(lambda batch: batch["a"].sum())(placed)
-  assert int(total) == int(_whole(8, 16)["a"].sum())
 
 
 def test_several_data_axes_split_rows_together():
