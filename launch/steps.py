@@ -101,7 +101,16 @@ def make_steps(
       the batch's segment ids, with positions where they are.
     window: keys that a query sees, its own included; None: all. Of "dense" the
       loader's masks know.
+
+  Raises:
+    ValueError: if the loader makes a mask that nothing would read.
   """
+  if attention != "dense" and loader.attention_mode == "dense":
+    raise ValueError(
+      f"model.attention={attention!r} attends by segment ids, and"
+      " get_batch.attention_mode='dense' makes an S x S mask that nothing would"
+      " read. Set attention_mode='segment_ids', or model.attention='dense'."
+    )
 
   def init() -> State:
     params = transformer.init(jax.random.key(seed), shape)
@@ -112,9 +121,13 @@ def make_steps(
     }
 
   def loss_sums(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    inputs = loader.model_inputs(batch) | hpgrain.loss_inputs(batch)
+    if loader.attention_mode == "ltor":
+      # Megatron's says where attention is masked, the model's where it is not.
+      inputs["attention_mask"] = ~inputs["attention_mask"]
     return transformer.loss_sums(
       params,
-      loader.model_inputs(batch) | hpgrain.loss_inputs(batch),
+      inputs,
       shape=shape,
       labels_are_shifted=loader.labels_are_shifted,
       attend=attend_of(batch),
@@ -129,7 +142,7 @@ def make_steps(
       row_positions=loader.row_positions(batch),
       mesh=mesh,
       method=attention,
-      data_axes=loader.spec.layout.sharding.spec[0],
+      data_axes=loader.sharding.spec[0],
       window=window,
     )
 
