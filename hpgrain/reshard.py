@@ -102,23 +102,12 @@ class Exchange:
     Args:
       fields: [rows, slots] each, as `made`.
     """
-    return self._run(dict(fields))
+    moved = jitted(self)(dict(fields))
+    # In their own order; jit sorts names.
+    return {name: moved[name] for name in fields}
 
-  @functools.cached_property
-  def _run(self) -> Any:
-    data = _axes(self.wanted.spec[0])
-    moved = jax.shard_map(
-      self._moved,
-      mesh=self.made.mesh,
-      in_specs=self.made.spec,
-      out_specs=PartitionSpec(data, self.positions or None),
-      # That all who gather have the same, is not seen by the check.
-      check_vma=False,
-    )
-    return jax.jit(moved, out_shardings=self.wanted)
-
-  def _moved(self, fields: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Does it on a device: whole rows of its share in, its slots of all out."""
+  def moved(self, fields: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Does it on one device: rows of its share in, its slots of all out."""
     # One collective for all fields of a type.
     names: dict[Any, list[str]] = {}
     for name, values in fields.items():
@@ -146,6 +135,21 @@ class Exchange:
       else:
         x = jax.lax.all_gather(x, axis, axis=1, tiled=True)
     return x.reshape(num_fields, x.shape[1], -1)
+
+
+@functools.lru_cache(maxsize=16)
+def jitted(exchange: Exchange) -> Any:
+  """Returns what runs an exchange; loaders of one mesh compile it once."""
+  data = _axes(exchange.wanted.spec[0])
+  moved = jax.shard_map(
+    exchange.moved,
+    mesh=exchange.made.mesh,
+    in_specs=exchange.made.spec,
+    out_specs=PartitionSpec(data, exchange.positions or None),
+    # That all who gather have the same is not seen by the check.
+    check_vma=False,
+  )
+  return jax.jit(moved, out_shardings=exchange.wanted)
 
 
 def find_exchange(sharding: NamedSharding) -> Exchange | None:
@@ -209,7 +213,7 @@ def exchange_between(
   if exchange is None or exchange.made != made:
     raise ValueError(
       f"Rows are made as {made}, which is no split of {wanted}. Give the"
-      " sharding that reshard.batch_layout made the layout of."
+      " sharding that the layout was made of by reshard.batch_layout."
     )
   return exchange
 
