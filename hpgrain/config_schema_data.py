@@ -203,7 +203,8 @@ DATA_KEYS: tuple[Key, ...] = (
         "Streams that records are dealt to; a checkpoint keeps its own.",
         minimum=1, maximum=2**20, only="streams"),
     Key("balance_shares", int, None,
-        "Equal parts of a batch that get near-equal attention cost.",
+        "Equal parts of a batch that get near-equal attention cost; the data"
+        " axes must not tear one.",
         minimum=2, only="plans"),
     Key("balance_rows", int, None,
         "Rows within which that is done; unset is a batch's.", minimum=2,
@@ -242,7 +243,8 @@ DATA_KEYS: tuple[Key, ...] = (
         " them all, or they `split` the work and the devices exchange rows.",
         legal=("each", "split")),
     Key("prefetch", int, 2,
-        "Batches made ahead by a thread; 0 makes each when it is asked for.",
+        "Batches made and put on devices ahead, by a thread; 0 makes each when"
+        " it is asked for, and the step waits for it.",
         minimum=0),
   ),
 )

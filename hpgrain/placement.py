@@ -5,18 +5,23 @@ r"""The fields of the shards in, global arrays on the devices out.
                                   ...
   one call a field: every device that holds a shard takes it from the host
 
-Why a call a field, and not one transfer for all of them: five fields of (8,
-4096) on 8 CPU devices took 0.67 ms so. One `jax.device_put` of all fields and
-shards took 2.7 ms, a `device_put` of whole host arrays 0.84 ms, and one array
-[fields, rows, positions] a device 0.74 ms and 1.6 ms with its split, which is
-work on the devices besides. On a CPU there is nothing to save: aligned fields
-(`fields.empty_fields`) are taken as they are. On accelerators it was not
-measured; a call starts one transfer a device and does not wait for it.
+A call a field, and not one transfer of all: five fields of (8, 4096) on 8 CPU
+devices took 0.67 ms so, one `jax.device_put` of all fields and shards 2.7 ms,
+of whole fields 0.84 ms. One array [fields, rows, slots] took 0.3 ms, but 1.6 ms
+with its split into fields, which is a step's work besides
+(`benchmarks/p15_placement.py`). A CPU device takes the memory of aligned fields
+(`fields.empty_fields`) as it is, replicas too, so that there is nothing to
+transfer. On accelerators none of it was measured: each device of a shard gets
+a copy of each field, begun by the call and not waited for.
 
 Memory. A CPU device may use the memory of `parts` as its own, and all replicas
 of a shard the same. So whoever places fields never writes them again. That a
 step is given the batch to overwrite (`donate_argnums`) is right nevertheless:
 JAX knows which memory is not its own, and copies it first.
+
+Time. The loader's thread places a batch as soon as it is made, while the caller
+is in a step; with prefetch=0 there is no such thread, and a batch is made and
+placed while the caller waits for it.
 """
 
 from collections.abc import Mapping, Sequence
