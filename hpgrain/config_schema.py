@@ -92,7 +92,8 @@ KEYS: tuple[Key, ...] = (
         " from each end of every document (`document_zigzag`).",
         legal=LAYOUTS),
     Key("source_ids", bool, False,
-        "Add source_ids to the batch: the number of each token's source."),
+        "Add source_ids to the batch: the number of each token's source, from"
+        " 0 on; -1 at padding."),
   ),
   *section("debug",
     Key("check_dataset", str, None,
