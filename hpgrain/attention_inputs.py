@@ -8,7 +8,6 @@ people use. Nothing here or there is S x S.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,12 +57,12 @@ class AttentionInputs:
         " 'transformer_engine' (GPU) or 'context_parallel'."
       )
 
-  @functools.cached_property
+  @property
   def row_positions(self) -> jax.Array:
     """int32[1 or rows, S], which position of its row each slot holds."""
     return context_parallel.row_positions(self.segment_ids, self.layout)
 
-  @functools.cached_property
+  @property
   def cu_seq_lens(self) -> jax.Array:
     """int32[rows, max_segments + 1], where segments end; in row order.
 
