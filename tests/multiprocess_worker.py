@@ -132,6 +132,64 @@ def run_restore(task):
   iterator.close()
 
 
+def run_tokens(task):
+  """Counts the tokens that this process makes of records for some batches."""
+  from hpgrain.transforms.plaintext import PlaintextTransform
+  from hpgrain.transforms.pretokenized import PretokenizedTransform
+
+  loader = _loader(task, _mesh(task))
+  if hasattr(loader.samples, "measure"):
+    # What is measured once before the first batch is not meant.
+    loader.samples.measure()
+  made = []
+
+  def counted(transform):
+    def call(self, records, place):
+      examples = transform(self, records, place)
+      made.append(len(examples.input_ids))
+      return examples
+
+    return call
+
+  kinds = (PlaintextTransform, PretokenizedTransform)
+  before = [kind.__call__ for kind in kinds]
+  try:
+    for kind in kinds:
+      kind.__call__ = counted(kind.__call__)
+    # Not what is made ahead.
+    iterator = iter(loader)
+    for _ in range(task["steps"]):
+      next(iterator)
+    stats = iterator.stats()
+    iterator.close()
+  finally:
+    for kind, call in zip(kinds, before):
+      kind.__call__ = call
+  _save(task, {}, {"tokens": sum(made), "stats": stats})
+
+
+def run_digests(task):
+  """Digests batches as `launch/train.py` does, and notes what is held."""
+  sys.path.append(str(Path(__file__).parent.parent / "launch"))
+  import digests
+
+  loader = _loader(task, _mesh(task))
+  log = digests.DigestLog(_OUT / f"{task['name']}_digests.jsonl")
+  iterator = iter(Loader(loader.spec, prefetch=0))
+  arrays = {}
+  _kernels.reset_gathered_bytes()
+  for step in range(task["steps"]):
+    first_row = iterator.rows
+    batch = next(iterator)
+    _held(batch, step, arrays)
+    layout = loader.context_layout
+    log.append(batch, step=step + 1, first_row=first_row, layout=layout)
+  gathered = _kernels.gathered_bytes()
+  iterator.close()
+  log.close()
+  _save(task, arrays, {"gathered": gathered})
+
+
 def run_sleeps(task):
   """Steps with a collective each, while every thread dawdles at random."""
   mesh = _mesh(task)
@@ -180,6 +238,8 @@ _RUNS = {
   "batches": run_batches,
   "save": run_save,
   "restore": run_restore,
+  "digests": run_digests,
+  "tokens": run_tokens,
   "sleeps": run_sleeps,
 }
 
