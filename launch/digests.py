@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jsonl
 import numpy as np
 from jax.experimental import multihost_utils
@@ -30,6 +29,9 @@ from hpgrain import context_parallel
 from hpgrain.context_layout import ROW_ORDER, ContextLayout
 
 SEGMENT_IDS = "segment_ids"
+
+# Compiled once for a shape, where it would be operation by operation.
+_row_positions = jax.jit(context_parallel.row_positions, static_argnums=1)
 
 
 def gather(batch: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
@@ -49,11 +51,11 @@ def in_row_order(
   """Returns fields [row, slot] as [row, position]."""
   if layout.is_identity:
     return dict(fields)
-  positions = context_parallel.row_positions(
-    jnp.asarray(fields[SEGMENT_IDS]), layout
-  )
+  segment_ids = fields[SEGMENT_IDS]
+  positions = np.asarray(_row_positions(segment_ids, layout))
+  slots = np.argsort(np.broadcast_to(positions, segment_ids.shape), axis=1)
   return {
-    name: np.asarray(context_parallel.in_row_order(field, positions))
+    name: np.take_along_axis(field, slots, axis=1)
     for name, field in fields.items()
   }
 

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import reference_layouts
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 import hpgrain
 from hpgrain.config import base_config
+from hpgrain.context_layout import ContextLayout
 from hpgrain.records import IGNORE_INDEX
 
 LAUNCH = Path(__file__).parent.parent / "launch"
@@ -221,6 +223,39 @@ def test_padding_takes_no_part_in_a_digest():
   expected = digests.digest_batch(FIELDS, step=1, first_row=0)
   assert digests.digest_batch(other, step=1, first_row=0) == expected
   assert digests.digest_batch(wider, step=1, first_row=0) == expected
+
+
+@pytest.mark.parametrize(
+  "layout",
+  [
+    ContextLayout("zigzag", 2),
+    ContextLayout("striped", 4),
+    ContextLayout("document_zigzag", 2, 4),
+  ],
+  ids=lambda layout: layout.name,
+)
+def test_a_digest_is_of_the_row_s_order_whatever_the_layout(layout, tmp_path):
+  rows = {
+    "segment_ids": np.array([[1, 1, 1, 0, 2, 2, 2, 2], [0] * 8], np.int32),
+    "input_ids": np.arange(16, dtype=np.int32).reshape(2, 8),
+  }
+  slots = reference_layouts.in_slots(
+    rows, layout.name, layout.num_ranks, multiple=4
+  )
+  again = digests.in_row_order(slots, layout)
+  for name, field in rows.items():
+    np.testing.assert_array_equal(again[name], field)
+    assert not np.array_equal(slots[name], field)
+  mesh = _mesh((2, 4), ("data", "cp"))
+  placed = jax.device_put(slots, jax.NamedSharding(mesh, P("data", "cp")))
+  log = digests.DigestLog(tmp_path / "digests.jsonl")
+  digest = log.append(placed, step=1, first_row=0, layout=layout)
+  log.close()
+  expected = digests.digest_batch(rows, step=1, first_row=0)
+  assert digest == expected["digest"]
+  assert json.loads((tmp_path / "digests.jsonl").read_text()) == expected
+  # The slots' own order is another.
+  assert digests.digest_batch(slots, step=1, first_row=0) != expected
 
 
 @pytest.mark.parametrize(
