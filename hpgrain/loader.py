@@ -18,7 +18,13 @@ import grain
 import jax
 from jax.sharding import NamedSharding
 
-from hpgrain import batch, context_parallel, fingerprint, reshard
+from hpgrain import (
+  batch,
+  context_parallel,
+  explicit_axes,
+  fingerprint,
+  reshard,
+)
 from hpgrain.arguments import integer
 from hpgrain.batch import AttentionOptions
 from hpgrain.batches import STAGES, BatchSpec, Samples
@@ -137,17 +143,29 @@ class Loader(grain.IterDataset):
     What a model makes of a batch, [rows, S, ...], is put in the order of the
     row by `context_parallel.in_row_order`.
     """
-    return context_parallel.row_positions(
-      fields[SEGMENT_IDS], self.context_layout
+    return explicit_axes.made_of_batch(
+      lambda ids: context_parallel.row_positions(
+        ids[SEGMENT_IDS], self.context_layout
+      ),
+      {SEGMENT_IDS: fields[SEGMENT_IDS]},
+      self.sharding,
     )
 
   def model_inputs(self, fields: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Returns what the model takes of a batch; call it inside `jit`.
 
-    `batch.model_inputs` with what the configuration asks for.
+    `batch.model_inputs` with what the configuration asks for. An adapter
+    sees the batch as it is, on a mesh of Explicit axes with their types.
     """
     chosen = dataclasses.replace(self._attention, layout=self.context_layout)
-    return batch.model_inputs(fields, **vars(chosen))
+    if chosen.adapter is not None:
+      # What it returns need not be arrays.
+      return batch.model_inputs(fields, **vars(chosen))
+    return explicit_axes.made_of_batch(
+      lambda fields: batch.model_inputs(fields, **vars(chosen)),
+      fields,
+      self.sharding,
+    )
 
   @property
   def num_steps(self) -> int | None:

@@ -28,6 +28,7 @@ _MAY_NAME = {
   "checkpoint": {"process_index", "process_count"},
   "log": {"process_index", "distributed"},
   "pipeline": {"Mesh", "NamedSharding"},
+  "explicit_axes": {"NamedSharding", "PartitionSpec"},
   "online_pipeline": {"NamedSharding"},
 }
 
