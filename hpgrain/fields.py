@@ -123,52 +123,11 @@ def make_fields(
     *kernel_fields(fields),
   )
   if options.source_ids:
-    count = len(segments)
-    fields[SOURCE_IDS][...] = lay_out_sources(
-      np.zeros(count, np.int32) if row_sources is None else row_sources,
-      row_splits=np.arange(count + 1),
-      start=np.zeros(count, np.int64),
-      length=np.minimum(segments.lengths, seq_length),
-      window=window,
-      num_rows=num_rows,
-    )
+    made = fields[SOURCE_IDS][: len(segments)]
+    made[...] = 0 if row_sources is None else row_sources[:, None]
+    made[fields[SEGMENT_IDS][: len(segments)] == 0] = NO_SOURCE
   fill_padding(fields, window, len(segments))
   return fields
-
-
-def lay_out_sources(
-  source: np.ndarray,
-  *,
-  row_splits: np.ndarray,
-  start: np.ndarray,
-  length: np.ndarray,
-  window: tuple[int, int],
-  num_rows: int,
-) -> np.ndarray:
-  """Returns int32[num_rows, end - begin]: the source of each position.
-
-  Of runs of positions, NO_SOURCE between them and in rows without any.
-
-  Args:
-    source: int32[m], of each run.
-    row_splits: int64[n + 1], where each row's runs begin; n is at most
-      num_rows.
-    start: int64[m], the first position of each, ascending in a row.
-    length: int64[m], positions of each.
-    window: [begin, end).
-    num_rows: rows to make.
-  """
-  begin, end = window
-  width = end - begin
-  # Where each run begins and ends, rows one after the other.
-  row = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
-  edges = np.zeros(2 * len(source) + 2, np.int64)
-  edges[1:-1:2] = row * width + np.clip(start - begin, 0, width)
-  edges[2:-1:2] = row * width + np.clip(start + length - begin, 0, width)
-  edges[-1] = num_rows * width
-  values = np.full(len(edges) - 1, NO_SOURCE, np.int32)
-  values[1::2] = source
-  return np.repeat(values, np.diff(edges)).reshape(num_rows, width)
 
 
 def make_padding(

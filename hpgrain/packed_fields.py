@@ -21,9 +21,8 @@ from hpgrain.fields import (
   empty_fields,
   fill_padding,
   kernel_fields,
-  lay_out_sources,
 )
-from hpgrain.records import SOURCE_IDS
+from hpgrain.records import NO_SOURCE, SOURCE_IDS
 
 _NO_WEIGHTS = np.zeros(0, np.float32)
 
@@ -179,13 +178,30 @@ def make_packed_fields(
     *kernel_fields(fields),
   )
   if options.source_ids:
-    fields[SOURCE_IDS][...] = lay_out_sources(
-      plans.source,
-      row_splits=plans.row_splits,
-      start=plans.start,
-      length=plans.length,
-      window=window,
-      num_rows=num_rows,
-    )
+    sources = lay_out_sources(plans, window)
+    fields[SOURCE_IDS][: len(plans)] = sources
   fill_padding(fields, window, len(plans))
   return fields
+
+
+def lay_out_sources(plans: PackedPlans, window: tuple[int, int]) -> np.ndarray:
+  """Returns int32[n, end - begin]: the source of each position of a window.
+
+  Segments would not do: without reset_attention_mask a row is one.
+
+  Args:
+    plans: n rows; where there is no piece, there is no source.
+    window: [begin, end).
+  """
+  begin, end = window
+  width = end - begin
+  # Where each piece begins and ends, rows one after the other.
+  row = np.repeat(np.arange(len(plans)), np.diff(plans.row_splits))
+  first = plans.start - begin
+  edges = np.zeros(2 * len(row) + 2, np.int64)
+  edges[1:-1:2] = row * width + np.clip(first, 0, width)
+  edges[2:-1:2] = row * width + np.clip(first + plans.length, 0, width)
+  edges[-1] = len(plans) * width
+  values = np.full(len(edges) - 1, NO_SOURCE, np.int32)
+  values[1::2] = plans.source
+  return np.repeat(values, np.diff(edges)).reshape(len(plans), width)

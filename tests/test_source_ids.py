@@ -13,9 +13,10 @@ import jax
 import numpy as np
 import pytest
 from corpora import write_pair
+from test_multiprocess import _run
 
 import hpgrain
-from hpgrain import context_parallel, fields, packed_fields, shard, slices
+from hpgrain import context_parallel, packed_fields, shard, slices
 from hpgrain.config import base_config
 
 _LAYOUTS = ("contiguous", "zigzag", "striped", "document_zigzag")
@@ -284,6 +285,51 @@ def test_workers_make_them_too(records, streams):
   assert _check(config, count=3) >= {0, 1, 2}
 
 
+def test_processes_hold_their_part_and_share_the_making_of_rows(
+  corpora, records, tmp_path
+):
+  packed = _indexed(
+    _entries(corpora, "0"),
+    dataloader__type="dynamic",
+    dataloader__token_budget=32,
+    dataloader__segment_multiple=4,
+    dataloader__replica_read="split",
+    get_batch__context_parallel_layout="zigzag",
+  )
+  streams = _online(
+    records,
+    dataset__data_config__dataset_type="iterable",
+    dataloader__num_streams=6,
+    get_batch__context_parallel_layout="striped",
+  )
+  tasks = []
+  for name, config, axes in (
+    ("packed", packed, ("tp", "data", "cp")),
+    ("streams", streams, ("cp", "data", "tp")),
+  ):
+    made = config.to_dict()
+    # The worker makes the mesh.
+    del made["mesh"]
+    task = {"config": made, "axes": axes, "sizes": (2, 2, 2), "steps": 3}
+    tasks.append({"run": "batches", "name": name, "split": "train", **task})
+  _run(tasks, 2, tmp_path / "out")
+  for name, process in itertools.product(("packed", "streams"), range(2)):
+    held = np.load(tmp_path / "out" / f"{name}_{process}.npz")
+    keys = [key.split("|") for key in held.files]
+    places = [key for key in keys if key[1] == "source_ids"]
+    # Of four devices, three batches.
+    assert len(places) == 12
+    seen = set()
+    for step, _, *place in places:
+      part = {
+        field: held["|".join([step, field, *place])]
+        for field in ("source_ids", "segment_ids", "input_ids")
+      }
+      np.testing.assert_array_equal(part["source_ids"], _expected(part))
+      seen |= set(part["source_ids"].flat)
+    assert seen >= {0, 1, 2}
+
+
 def test_names_are_in_the_order_of_the_configuration(corpora, records):
   for config in (
     _indexed(_entries(corpora, "0")),
@@ -336,26 +382,24 @@ def test_a_field_in_row_order_is_that_of_the_row(corpora):
 
 def _sources_of_the_whole_row(monkeypatch):
   """Sources lie as if every window began with the row."""
-  real = fields.lay_out_sources
+  real = packed_fields.lay_out_sources
 
-  def planted(source, *, window, **arguments):
-    return real(source, window=(0, window[1] - window[0]), **arguments)
+  def planted(plans, window):
+    return real(plans, (0, window[1] - window[0]))
 
-  for module in (fields, packed_fields):
-    monkeypatch.setattr(module, "lay_out_sources", planted)
+  monkeypatch.setattr(packed_fields, "lay_out_sources", planted)
 
 
 def _padding_is_of_the_last_source(monkeypatch):
-  real = fields.lay_out_sources
+  real = packed_fields.lay_out_sources
 
-  def planted(*arguments, **named):
-    made = real(*arguments, **named)
+  def planted(plans, window):
+    made = real(plans, window)
     for t in range(1, made.shape[1]):
       made[:, t] = np.where(made[:, t] < 0, made[:, t - 1], made[:, t])
     return made
 
-  for module in (fields, packed_fields):
-    monkeypatch.setattr(module, "lay_out_sources", planted)
+  monkeypatch.setattr(packed_fields, "lay_out_sources", planted)
 
 
 def _not_permuted(monkeypatch):
