@@ -21,6 +21,7 @@ from hpgrain import (
   gather,
   loader,
   shard,
+  slices,
   stable_order,
 )
 from hpgrain.records import PAD_ID
@@ -115,6 +116,50 @@ def order_of_the_last_start(monkeypatch):
   monkeypatch.setattr(fingerprint, "check", lambda *_: None)
 
 
+def layout_ignored_for_segments(monkeypatch):
+  """Tokens are permuted, and the segments of the row's order kept."""
+  fields = slices.Slices.fields
+
+  def planted(self, window):
+    made = fields(self, window)
+    return {**made, "segment_ids": self._make(window)["segment_ids"]}
+
+  monkeypatch.setattr(slices.Slices, "fields", planted)
+
+
+def window_of_another_rank(monkeypatch):
+  """A device gets the slots of the next one."""
+  fields = slices.Slices.fields
+
+  def planted(self, window):
+    begin, end = window
+    size = self._num_positions
+    moved = begin + (end - begin) * (end < size) - begin * (end == size)
+    return fields(self, (moved, moved + end - begin))
+
+  monkeypatch.setattr(slices.Slices, "fields", planted)
+
+
+def labels_shifted_after_the_layout(monkeypatch):
+  """The label of a slot is the next slot's id, not the next position's."""
+  fields = slices.Slices.fields
+
+  def planted(self, window):
+    made = fields(self, window)
+    kept = made["labels"][:, :-1] >= 0
+    after = made["input_ids"][:, 1:]
+    made["labels"][:, :-1] = np.where(kept, after, made["labels"][:, :-1])
+    return made
+
+  monkeypatch.setattr(slices.Slices, "fields", planted)
+
+
+# Of every pipeline; `test_planted_online` plants them in packed rows.
+OF_LAYOUTS = (
+  layout_ignored_for_segments,
+  window_of_another_rank,
+  labels_shifted_after_the_layout,
+)
 PLANTED = (
   rows_by_process_index,
   window_one_short,
@@ -123,6 +168,7 @@ PLANTED = (
   state_one_batch_ahead,
   bucket_left_out_of_the_key,
   order_of_the_last_start,
+  *OF_LAYOUTS,
 )
 # Which of the properties is to find them, if not that of plain documents.
 OPTIONS = {order_of_the_last_start: {"order": "megatron", "blend": "weights"}}
@@ -162,10 +208,15 @@ RUN = (
     num_batches=2,
     # The process of index 0 holds the last rows.
     processes=(1, 1, 1, 1, 0, 0, 0, 0),
+    layout="zigzag",
     train_iters=5,
   ),
   Leg(
-    axes=(("data", 4), ("cp", 2)), batch_size=4, num_batches=2, train_iters=1
+    axes=(("data", 4), ("cp", 2)),
+    batch_size=4,
+    num_batches=2,
+    layout="striped",
+    train_iters=1,
   ),
 )
 

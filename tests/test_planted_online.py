@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from online_data import SourceRecipe
 from online_recipes import Leg, Mismatch, Recipe
+from promise import Leg as MeshLeg
+from promise import Mismatch as MeshMismatch
+from promise_build import Config, check_build
 from promise_online import check
 from reference_online import Transform
 from reference_packers import Packing
+from test_planted_bugs import OF_LAYOUTS
 
 from hpgrain import (
   example_order,
@@ -183,3 +187,48 @@ def test_a_small_run_finds(recipe, plant, tmp_path):
 @pytest.mark.parametrize("recipe", [PLANS, STREAMS])
 def test_without_a_bug_it_passes(recipe, tmp_path):
   assert check(recipe, LEGS, tmp_path) == 6
+
+
+# Files, and rooms that every layout can divide.
+IN_FILES = [
+  dataclasses.replace(
+    recipe,
+    packing=dataclasses.replace(recipe.packing, segment_multiple=4),
+    sources=tuple(
+      dataclasses.replace(source, form="json_lines")
+      for source in recipe.sources
+    ),
+  )
+  for recipe in (PLANS, STREAMS)
+]
+
+# What `build` makes, each leg under another layout.
+MESH_LEGS = tuple(
+  MeshLeg(
+    axes=axes,
+    batch_size=4,
+    num_batches=1,
+    processes=(0, 0, 1, 1, 0, 0, 1, 1),
+    layout=layout,
+  )
+  for axes, layout in (
+    ((("data", 2), ("cp", 2), ("tp", 2)), "document_zigzag"),
+    ((("cp", 2), ("data", 4)), "zigzag"),
+    ((("data", 2), ("cp", 4)), "striped"),
+  )
+)
+
+
+@pytest.mark.parametrize("leg", MESH_LEGS, ids=lambda leg: leg.layout)
+@pytest.mark.parametrize("recipe", IN_FILES, ids=lambda r: r.mode)
+@pytest.mark.parametrize("plant", OF_LAYOUTS, ids=lambda p: p.__name__)
+def test_a_batch_under_a_layout_finds(plant, recipe, leg, tmp_path):
+  with pytest.MonkeyPatch.context() as patch:
+    plant(patch)
+    with pytest.raises(MeshMismatch, match="leg 0, batch 0"):
+      check_build(recipe, Config(), [leg], tmp_path)
+
+
+@pytest.mark.parametrize("recipe", IN_FILES, ids=lambda r: r.mode)
+def test_layouts_change_from_leg_to_leg(recipe, tmp_path):
+  assert check_build(recipe, Config(), MESH_LEGS, tmp_path) == 3
