@@ -7,12 +7,12 @@ batch -> model_inputs   ids, labels, positions, segments, and masks if asked
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
-from hpgrain import attention, context_parallel
+from hpgrain import attention, attention_adapters, context_parallel
 from hpgrain.attention_inputs import Adapter, AttentionInputs
 from hpgrain.context_layout import ROW_ORDER, ContextLayout
 from hpgrain.records import (
@@ -32,7 +32,9 @@ class AttentionOptions:
     attention_mode: "segment_ids" for kernels that take segments, "dense" to
       add `attention_mask`, "ltor" to add Megatron's, True where masked,
       "compressed" to add `packed_seq_params`, what `adapter` returns.
-    adapter: of "compressed" mode: a function of `AttentionInputs`.
+    adapter: of "compressed" mode: a name of `attention_adapters.ADAPTERS`,
+      "package.module:function", or a function of the keyword arguments that
+      `attention_adapters.by_keywords` lists.
     sliding_window: how many keys a query sees, in `swa_mask` or to an adapter;
       None: all.
     window_keys: "inclusive" counts the query's own key, "reference" does not.
@@ -43,7 +45,7 @@ class AttentionOptions:
   """
 
   attention_mode: str = "segment_ids"
-  adapter: Adapter | None = None
+  adapter: Adapter | str | Callable[..., Any] | None = None
   sliding_window: int | None = None
   window_keys: str = "inclusive"
   layout: ContextLayout = ROW_ORDER
@@ -101,9 +103,8 @@ def model_inputs(
       segment_ids, positions
     )
   if chosen.adapter is not None:
-    inputs["packed_seq_params"] = chosen.adapter(
-      attention_inputs(batch, chosen)
-    )
+    adapter = attention_adapters.resolve(chosen.adapter)
+    inputs["packed_seq_params"] = adapter(attention_inputs(batch, chosen))
   elif chosen.sliding_window is not None:
     inputs["swa_mask"] = attention.sliding_window_mask(
       segment_ids,

@@ -70,6 +70,12 @@ def _check_ltor(config: mlc.ConfigDict) -> None:
       " end-of-document ids, and mock_data=True has no documents. Unset one of"
       " them."
     )
+  if get_batch.attention_mode == "compressed":
+    raise ValueError(
+      "dataset.data_config.create_ltor_fields_in_dataloader=True makes"
+      " Megatron's attention_mask, and get_batch.attention_mode='compressed'"
+      " what a kernel takes instead of a mask. Take one of the two."
+    )
   if get_batch.attention_mode == "dense" or get_batch.sliding_window:
     raise ValueError(
       "dataset.data_config.create_ltor_fields_in_dataloader=True makes an"

@@ -66,12 +66,13 @@ KEYS: tuple[Key, ...] = (
         "As dataset.kind, which it must name; unset follows it.",
         legal=("indexed", "online")),
     Key("attention_mode", str, "segment_ids",
-        "What attention gets: `segment_ids`, or a mask made from them.",
+        "What attention gets: `segment_ids`, a mask made from them, or"
+        " (`compressed`) what `attention_adapter` makes of them.",
         legal=("segment_ids", "dense", "compressed")),
     Key("attention_adapter", str, None,
-        "What makes packed_seq_params with attention_mode='compressed':"
-        " `splash`, `pallas_gpu`, `cudnn`, `transformer_engine`,"
-        " `context_parallel`, or a function of yours as 'package.module:name'.",
+        "For which kernel packed_seq_params are made: `splash`, `pallas_gpu`,"
+        " `cudnn`, `transformer_engine`, `context_parallel`, or a function of"
+        " yours, 'package.module:function' (docs/attention.md).",
         only="compressed"),
     Key("reset_position_ids", bool, False,
         "Positions begin at 0 in every document."),

@@ -26,9 +26,9 @@ from hpgrain import (
   reshard,
   shard,
 )
-from hpgrain.batch import AttentionOptions
 from hpgrain.batches import BatchSpec, find_end
 from hpgrain.blend_samples import BlendSamples
+from hpgrain.config_attention import attention_options
 from hpgrain.config_fields import field_options
 from hpgrain.fields import FieldOptions
 from hpgrain.loader import Loader
@@ -70,16 +70,18 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
     data_axes=config.mesh.data_axes,
     sequence_parallel=config.mesh.sequence_parallel,
   )
+  context = shard.context_layout(
+    mesh,
+    config.get_batch.context_parallel_layout,
+    segment_multiple=config.dataloader.segment_multiple,
+  )
   config_rules_mesh.check_fits(
     config,
     mesh.shape,
     parts=shard.num_parts(sharding),
-    context=shard.context_layout(
-      mesh,
-      config.get_batch.context_parallel_layout,
-      segment_multiple=config.dataloader.segment_multiple,
-    ),
+    context=context,
   )
+  attention = attention_options(config, context)
   if config_uses.is_online(config) or config_uses.is_packed(config):
     arguments = {}
     if not config_uses.is_online(config):
@@ -96,7 +98,7 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
       Loader(
         spec,
         prefetch=config.dataloader.prefetch,
-        attention=_attention_options(config),
+        attention=attention,
         asked_rows=_open_rows(config) if name == "train" else None,
         num_workers=config.dataloader.num_workers,
         sharding=sharding,
@@ -191,19 +193,6 @@ def _num_samples(config: mlc.ConfigDict) -> tuple[int, int, int] | None:
     evaluations += steps // training.eval_interval
   batches = training.eval_iters * training.global_batch_size
   return train, evaluations * batches, batches
-
-
-def _attention_options(config: mlc.ConfigDict) -> AttentionOptions:
-  get_batch = config.get_batch
-  return AttentionOptions(
-    attention_mode=(
-      "ltor"
-      if config.dataset.data_config.create_ltor_fields_in_dataloader
-      else get_batch.attention_mode
-    ),
-    sliding_window=get_batch.sliding_window,
-    window_keys=get_batch.window_keys,
-  )
 
 
 def _with_rows(

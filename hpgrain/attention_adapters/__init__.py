@@ -18,23 +18,25 @@ refuses what its kernel cannot do, with the reason.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpgrain.attention_adapters import (
-  context_parallel,
-  cudnn,
-  pallas_gpu,
-  splash,
-  transformer_engine,
-)
 from hpgrain.attention_adapters.by_keywords import KeywordAdapter, load
+from hpgrain.attention_adapters.context_parallel import (
+  adapt as to_context_parallel,
+)
+from hpgrain.attention_adapters.cudnn import adapt as to_cudnn
+from hpgrain.attention_adapters.pallas_gpu import adapt as to_pallas_gpu
+from hpgrain.attention_adapters.splash import adapt as to_splash
+from hpgrain.attention_adapters.transformer_engine import (
+  adapt as to_transformer_engine,
+)
 from hpgrain.attention_inputs import Adapter
 from hpgrain.nearest import did_you_mean
 
 ADAPTERS: Mapping[str, Adapter] = {
-  "splash": splash.adapt,
-  "pallas_gpu": pallas_gpu.adapt,
-  "cudnn": cudnn.adapt,
-  "transformer_engine": transformer_engine.adapt,
-  "context_parallel": context_parallel.adapt,
+  "splash": to_splash,
+  "pallas_gpu": to_pallas_gpu,
+  "cudnn": to_cudnn,
+  "transformer_engine": to_transformer_engine,
+  "context_parallel": to_context_parallel,
 }
 
 
