@@ -36,7 +36,11 @@ from hpgrain.loader import Loader  # noqa: E402
 
 def _mesh(task):
   axes = tuple(task["axes"])
-  return shard.make_mesh(axes, dict(zip(axes, task["sizes"])))
+  mesh = shard.make_mesh(axes, dict(zip(axes, task["sizes"])))
+  if task.get("explicit"):
+    types = (jax.sharding.AxisType.Explicit,) * len(axes)
+    mesh = jax.sharding.Mesh(mesh.devices, axes, axis_types=types)
+  return mesh
 
 
 def _loader(task, mesh):
@@ -190,28 +194,6 @@ def run_digests(task):
   _save(task, arrays, {"gathered": gathered})
 
 
-def run_digests(task):
-  """Digests batches as `launch/train.py` does, and notes what is held."""
-  sys.path.append(str(Path(__file__).parent.parent / "launch"))
-  import digests
-
-  loader = _loader(task, _mesh(task))
-  log = digests.DigestLog(_OUT / f"{task['name']}_digests.jsonl")
-  iterator = iter(Loader(loader.spec, prefetch=0))
-  arrays = {}
-  _kernels.reset_gathered_bytes()
-  for step in range(task["steps"]):
-    first_row = iterator.rows
-    batch = next(iterator)
-    _held(batch, step, arrays)
-    layout = loader.context_layout
-    log.append(batch, step=step + 1, first_row=first_row, layout=layout)
-  gathered = _kernels.gathered_bytes()
-  iterator.close()
-  log.close()
-  _save(task, arrays, {"gathered": gathered})
-
-
 def run_sleeps(task):
   """Steps with a collective each, while every thread dawdles at random."""
   mesh = _mesh(task)
@@ -260,7 +242,6 @@ _RUNS = {
   "batches": run_batches,
   "save": run_save,
   "restore": run_restore,
-  "digests": run_digests,
   "digests": run_digests,
   "tokens": run_tokens,
   "sleeps": run_sleeps,

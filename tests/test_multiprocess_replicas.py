@@ -98,7 +98,8 @@ def _tasks(datas, prefix, folders, count):
     steps = {} if recipe.epochs else {"steps": _STEPS}
     for mesh in _MESHES:
       add("batches", f"{pipeline}_{mesh}", mesh, "split", pipeline=pipeline)
-      tasks[-1].update(steps)
+      # On one of them, axes that are seen in types.
+      tasks[-1].update(steps, explicit=mesh == "both")
     for how in ("each", "split"):
       for mesh in ("cp", "tp"):
         name = f"tokens_{pipeline}_{mesh}_{how}"

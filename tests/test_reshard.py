@@ -3,11 +3,19 @@ import re
 import threading
 
 import jax
+import ml_collections as mlc
 import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from hpgrain import MockSamples, context_layout, placement, reshard, shard
+from hpgrain import (
+  MockSamples,
+  build,
+  context_layout,
+  placement,
+  reshard,
+  shard,
+)
 from hpgrain.batches import BatchSpec
 from hpgrain.fields import FieldOptions
 from hpgrain.loader import Loader
@@ -267,6 +275,48 @@ def test_split_batches_are_those_that_each_makes(processes, case, name):
   assert 0 < split.last_times["exchange"] <= split.last_times["wait"]
   assert stats.keys() == each.stats().keys()
   assert each.stats()["exchange_seconds"] == 0
+
+
+def _built(mesh, how):
+  return build(
+    mlc.ConfigDict(
+      {
+        "training": {"global_batch_size": 8},
+        "dataset": {
+          "data_config": {
+            "mock_data": True,
+            "vocab_size": 50,
+            "seq_length": 16,
+          }
+        },
+        "dataloader": {"replica_read": how},
+        "get_batch": {"context_parallel_layout": "zigzag"},
+      }
+    ),
+    mesh,
+  ).train
+
+
+def test_the_configuration_says_who_makes_rows(processes):
+  mesh = shard.make_mesh(("data", "cp", "tp"), {"data": 2, "cp": 2, "tp": 2})
+  here = [_built(mesh, how).spec.layout for how in ("each", "split")]
+  # One process has nobody to share with.
+  assert here[0] == here[1]
+  processes(8)
+  each, split = (_built(mesh, how) for how in ("each", "split"))
+  assert each.spec.layout == here[0]
+  # Every device has a row of its own, and hands out all that it is to hold.
+  assert split.spec.layout.sharding.num_devices == len(split.spec.layout.shards)
+  assert split.sharding == each.sharding == here[0].sharding
+  with (
+    contextlib.closing(iter(each)) as one,
+    contextlib.closing(iter(split)) as other,
+  ):
+    for _ in range(2):
+      wanted, found = next(one), next(other)
+      for name, values in wanted.items():
+        assert found[name].sharding == values.sharding
+        np.testing.assert_array_equal(found[name], values)
 
 
 def test_a_state_of_one_way_goes_on_the_other(processes):
