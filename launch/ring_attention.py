@@ -251,10 +251,10 @@ def _add_keys(
   scores = jnp.einsum("rqhc,rkhc->rqhk", query, key) * query.shape[-1] ** -0.5
   scores = jnp.where(seen[:, :, None], scores, -jnp.inf)
   highest = jnp.maximum(sums.highest, scores.max(-1))
-  # Of a query that has seen no key yet, -inf - -inf would be NaN.
-  finite = jnp.where(jnp.isfinite(highest), highest, 0.0)
-  weights = jnp.exp(scores - finite[..., None])
-  shrink = jnp.exp(sums.highest - finite)
+  # Finite: every query has its own key among the first ones. Of -inf, the
+  # first part's would be NaN.
+  weights = jnp.exp(scores - highest[..., None])
+  shrink = jnp.exp(sums.highest - highest)
   mixed = jnp.einsum("rqhk,rkhc->rqhc", weights, value)
   return _Sums(
     highest,
