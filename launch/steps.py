@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 import hpgrain
+from hpgrain import attention as masks
 from hpgrain import records
 from hpgrain.loader import Loader
 
@@ -125,6 +126,11 @@ def make_steps(
     if loader.attention_mode == "ltor":
       # Megatron's says where attention is masked, the model's where it is not.
       inputs["attention_mask"] = ~inputs["attention_mask"]
+    elif attention == "dense" and "attention_mask" not in inputs:
+      # The model would take the slots of a layout for positions.
+      inputs["attention_mask"] = masks.attention_mask(
+        batch[records.SEGMENT_IDS], loader.row_positions(batch)
+      )
     return transformer.loss_sums(
       params,
       inputs,
