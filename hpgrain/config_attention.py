@@ -90,7 +90,9 @@ def _try(config: mlc.ConfigDict, options: AttentionOptions) -> None:
     np.int32,
   )
   names = (INPUT_IDS, LABELS, POSITION_IDS, SEGMENT_IDS)
-  jax.eval_shape(
-    lambda fields: batch.model_inputs(fields, **vars(options)),
-    dict.fromkeys(names, field),
-  )
+
+  def run(fields: dict[str, jax.Array]) -> None:
+    # What it returns need not be arrays, and nobody wants it here.
+    batch.model_inputs(fields, **vars(options))
+
+  jax.eval_shape(run, dict.fromkeys(names, field))

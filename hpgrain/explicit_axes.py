@@ -11,7 +11,7 @@ keys) those of the positions.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -27,7 +27,7 @@ def made_of_batch(
   """Returns `make(fields)`; inside `jit`.
 
   Args:
-    make: returns arrays, and nothing else.
+    make: returns a pytree of arrays; what is no array stays as it is.
     fields: of a batch, [rows, S] each.
     sharding: of the fields.
   """
@@ -35,8 +35,16 @@ def made_of_batch(
     return make(fields)
   fields = dict(fields)
   shape = next(iter(fields.values())).shape
+  others: list[Any] = []
+
+  def arrays_of(fields: Mapping[str, jax.Array]) -> list[jax.Array]:
+    leaves, tree = jax.tree.flatten(make(fields))
+    are = [isinstance(leaf, jax.Array) for leaf in leaves]
+    others[:] = tree, are, leaves
+    return [leaf for leaf, is_array in zip(leaves, are) if is_array]
+
   made = jax.eval_shape(
-    make,
+    arrays_of,
     {
       name: jax.ShapeDtypeStruct(values.shape, values.dtype)
       for name, values in fields.items()
@@ -48,9 +56,14 @@ def made_of_batch(
     lambda x: NamedSharding(mesh, _spec(x.shape, shape, sharding.spec)), made
   )
   as_auto = jax.sharding.auto_axes(
-    make, axes=mesh.axis_names, out_sharding=wanted
+    arrays_of, axes=mesh.axis_names, out_sharding=wanted
   )
-  return as_auto(fields)
+  arrays = iter(as_auto(fields))
+  tree, are, leaves = others
+  return jax.tree.unflatten(
+    tree,
+    [next(arrays) if known else leaf for leaf, known in zip(leaves, are)],
+  )
 
 
 def _spec(

@@ -154,13 +154,9 @@ class Loader(grain.IterDataset):
   def model_inputs(self, fields: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Returns what the model takes of a batch; call it inside `jit`.
 
-    `batch.model_inputs` with what the configuration asks for. An adapter
-    sees the batch as it is, on a mesh of Explicit axes with their types.
+    `batch.model_inputs` with what the configuration asks for.
     """
     chosen = dataclasses.replace(self._attention, layout=self.context_layout)
-    if chosen.adapter is not None:
-      # What it returns need not be arrays.
-      return batch.model_inputs(fields, **vars(chosen))
     return explicit_axes.made_of_batch(
       lambda fields: batch.model_inputs(fields, **vars(chosen)),
       fields,

@@ -124,12 +124,12 @@ def test_megatrons_mask_and_a_kernels_inputs_exclude_each_other():
     check(config)
 
 
-def _mesh():
+def _mesh(kind=AxisType.Auto, cp=2):
   return jax.make_mesh(
-    (1, 2, 1),
+    (1, cp, 1),
     ("data", "cp", "tp"),
-    axis_types=(AxisType.Auto,) * 3,
-    devices=jax.devices()[:2],
+    axis_types=(kind,) * 3,
+    devices=jax.devices()[:cp],
   )
 
 
@@ -162,3 +162,46 @@ def test_a_mesh_that_an_adapter_cannot_serve_is_refused_before_data_is_read():
   config["dataset"]["data_config"].pop("mock_data")
   with pytest.raises(ValueError, match="'pallas_gpu' needs whole rows"):
     pipeline.build(config, _mesh())
+
+
+def _ends(*, cu_seq_lens, sliding_window, **others):
+  del others
+  return {"ends": cu_seq_lens, "window": sliding_window, "name": "mine"}
+
+
+@pytest.mark.parametrize(
+  "adapter, layout, cp",
+  [
+    ("splash", "zigzag", 2),
+    ("transformer_engine", "striped", 2),
+    ("context_parallel", "zigzag", 2),
+    ("cudnn", "contiguous", 1),
+    ("test_config_attention:_ends", "striped", 2),
+  ],
+)
+def test_axes_of_explicit_types_give_the_same(adapter, layout, cp):
+  config = _cut(
+    adapter,
+    mesh__cp=cp,
+    mesh__data=1,
+    mesh__tp=1,
+    get_batch__context_parallel_layout=layout,
+    get_batch__reset_attention_mask=adapter != "cudnn",
+    get_batch__sliding_window=5,
+  )
+  made = []
+  for kind in (AxisType.Auto, AxisType.Explicit):
+    loader = pipeline.build(config, _mesh(kind, cp)).train
+    batch = next(iter(loader))
+    found = []
+
+    @jax.jit
+    def step(batch, loader=loader, found=found):
+      inputs = loader.model_inputs(batch)["packed_seq_params"]
+      found.append(jax.tree.map(lambda x: isinstance(x, jax.Array), inputs))
+      return [x for x in jax.tree.leaves(inputs) if isinstance(x, jax.Array)]
+
+    arrays = [np.asarray(x).tolist() for x in step(batch)]
+    made.append((arrays, found))
+  assert made[0] == made[1]
+  assert made[0][0]
