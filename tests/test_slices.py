@@ -159,6 +159,7 @@ def test_no_row_at_all(name):
     ("zigzag", 2, [(0, 8), (8, 16)], [(0, 16)]),
     # Two that do not touch.
     ("zigzag", 4, [(0, 4), (8, 12)], [(0, 2), (14, 16), (4, 6), (10, 12)]),
+    ("zigzag", 2, [(0, 3), (8, 12)], [(0, 3), (4, 8)]),
     # Tensor-parallel parts of a rank.
     ("zigzag", 2, [(0, 4)], [(0, 4)]),
     ("zigzag", 2, [(2, 6)], [(2, 4), (12, 14)]),
