@@ -78,7 +78,7 @@ def test_in_a_ring_it_is_the_dense_mask(name):
 @pytest.mark.parametrize("name", _LAYOUTS)
 def test_with_gathered_keys_and_a_window_it_is_the_dense_mask(name):
   inputs = inputs_of(layout_of(name, 2), window=WINDOW)
-  assert error(_attend(_gather, inputs), inputs) < 1e-5
+  assert error(_attend(_gather, inputs), inputs, gradient=False) < 1e-5
 
 
 def _slots(params):

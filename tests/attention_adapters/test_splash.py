@@ -79,10 +79,9 @@ def _attend(layout, mask, gather=splash.gather_keys):
   return functools.partial(local, kernel)
 
 
-@pytest.mark.parametrize("window", [None, WINDOW])
-def test_on_one_device_it_is_the_dense_mask(window):
-  inputs = inputs_of(window=window)
-  kernel = _kernel(splash.mask(LENGTH, sliding_window=window))
+def test_on_one_device_it_is_the_dense_mask():
+  inputs = inputs_of()
+  kernel = _kernel(splash.mask(LENGTH))
   attend = functools.partial(_call, kernel)
   assert error(attend, inputs, splash.adapt(inputs)) < _CLOSE
 
