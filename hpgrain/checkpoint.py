@@ -23,7 +23,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from hpgrain.loader import LoaderIterator
+from hpgrain.loader_iterator import LoaderIterator
 from hpgrain.stream_batches import STREAM_PARTS
 
 MANIFEST_NAME = "data_manifest.json"

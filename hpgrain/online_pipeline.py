@@ -21,7 +21,7 @@ from hpgrain.config_fields import field_options
 from hpgrain.config_rules_online import dataset_options, transform_arguments
 from hpgrain.fields import FieldOptions
 from hpgrain.index_cache import IndexCache
-from hpgrain.loader import Spec
+from hpgrain.loader_iterator import Spec
 from hpgrain.log import log_once
 from hpgrain.measured import MeasuredRecords
 from hpgrain.online_dataset import OnlineDataset, build_online_text_dataset

@@ -17,9 +17,10 @@ import pytest
 from corpora import random_documents, write_pair
 
 from hpgrain import GPTSamples, checkpoint, shard
+from hpgrain.batches import BatchSpec
 from hpgrain.checkpoint import CheckpointRestore, CheckpointSave
 from hpgrain.fields import FieldOptions
-from hpgrain.loader import BatchSpec, Loader
+from hpgrain.loader import Loader
 
 
 @pytest.fixture

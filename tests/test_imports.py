@@ -21,7 +21,13 @@ _MODULES = sorted(
 _SURFACE = "__init__"
 
 # Only these, and launch/, look at devices, meshes or processes ...
-_MAY_SEE_DEVICES = {"shard", "placement", "reshard", "loader"}
+_MAY_SEE_DEVICES = {
+  "shard",
+  "placement",
+  "reshard",
+  "loader",
+  "loader_iterator",
+}
 # ... checkpoint for the name of a process's part, log to choose who speaks,
 # the pipelines to say that they take a Mesh, or how it splits a batch.
 _MAY_NAME = {

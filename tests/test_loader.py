@@ -14,8 +14,9 @@ import reference
 from corpora import random_documents, write_pair
 
 from hpgrain import GPTSamples, MockSamples, _kernels, placement, shard
+from hpgrain.batches import BatchSpec
 from hpgrain.fields import FieldOptions
-from hpgrain.loader import BatchSpec, Loader
+from hpgrain.loader import Loader
 
 _SEQ_LENGTH = 8
 

@@ -12,8 +12,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from hpgrain import MockSamples, placement, shard
+from hpgrain.batches import BatchSpec
 from hpgrain.fields import FieldOptions
-from hpgrain.loader import BatchSpec, Loader
+from hpgrain.loader import Loader
 
 _WATCHED = (
   "process_allgather",
