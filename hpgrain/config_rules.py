@@ -228,7 +228,7 @@ def _check_layout(config: mlc.ConfigDict) -> None:
   if layout != DOCUMENT_ZIGZAG:
     return
   said = f"get_batch.context_parallel_layout={layout!r} divides every document"
-  if not USES["examples"].holds(config) or dataloader.packer == "concat":
+  if not config_uses.is_packed(config) or dataloader.packer == "concat":
     raise ValueError(
       f"{said}, whose room must then be a multiple of 2 * cp: only rows that"
       " are packed of whole examples leave such room (dataloader.type="

@@ -257,7 +257,8 @@ def batch_layout(
       f"dataloader.replica_read='split': of {num_rows} rows of a batch"
       f" (training.global_batch_size) over {row_parts} parts of the mesh"
       f" {dict(sharding.mesh.shape)} each has {num_rows // row_parts}, which"
-      f" {shares} shares of processes ({said}) need and cannot share evenly."
+      f" {shares} runs of one process's devices ({said}) need and cannot share"
+      " evenly."
       f" Use a multiple of {row_parts * shares} rows, or replica_read='each',"
       " with which each of them makes all."
     )

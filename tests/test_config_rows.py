@@ -282,3 +282,42 @@ def test_a_fixed_number_of_examples_is_not_packed(name, value):
 def test_whole_documents_are_not_cut(overrides, message):
   with pytest.raises(ValueError, match=message):
     check(documents(**overrides))
+
+
+_ZIGZAG = {"get_batch__context_parallel_layout": "document_zigzag"}
+
+
+@pytest.mark.parametrize(
+  "config, message",
+  [
+    (
+      tree({"dataset__data_path": "/a"}, _ZIGZAG),
+      r"only rows that are packed .* dataloader\.type 'fixed'",
+    ),
+    # It must not send the reader to segment_multiple, which has no meaning.
+    (
+      online(mesh__cp=4, **_ZIGZAG),
+      r"only rows that are packed .* dataloader\.type 'fixed'",
+    ),
+    (
+      packed(dataloader__packer="concat", **_ZIGZAG),
+      r"a packer other than 'concat'.* packer 'concat'\. Take 'zigzag'",
+    ),
+    (
+      packed(get_batch__reset_attention_mask=False, **_ZIGZAG),
+      "reset_attention_mask=False makes a row one",
+    ),
+    (
+      packed(mesh__cp=4, dataloader__segment_multiple=4, **_ZIGZAG),
+      r"segment_multiple must be a multiple of 8 with mesh\.cp=4, got 4",
+    ),
+  ],
+)
+def test_only_packed_documents_are_divided_among_ranks(config, message):
+  with pytest.raises(ValueError, match=message):
+    check(config)
+
+
+def test_packed_documents_are_divided_where_their_room_divides():
+  config = packed(mesh__cp=4, dataloader__segment_multiple=8, **_ZIGZAG)
+  assert check(config).dataloader.segment_multiple == 8
