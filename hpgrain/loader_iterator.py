@@ -22,8 +22,8 @@ from hpgrain.stream_batches import StreamSpec
 
 STATE_VERSION = 1
 
-# What a batch's time goes to: the caller's wait, and in it the issuing of the
-# exchange that split replicas need; behind it what others do.
+# What a batch's time goes to: the caller's wait for it and, where replicas are
+# split, the issuing of their exchange; behind the wait what others do.
 _TIMES = ("wait", *STAGES, "exchange")
 
 # What makes a loader's batches: rows by number, or row streams.
@@ -120,14 +120,14 @@ class LoaderIterator(grain.DatasetIterator):
     self._assert_not_closed()
     began = time.perf_counter()
     fields, seconds = next(self._parent)[:2]
-    exchange = 0.0
+    wait, exchange = time.perf_counter() - began, 0.0
     if self._exchange is not None:
       # Here and in no thread: processes that issue what they run together in
-      # different orders wait for each other for ever.
+      # different orders wait for each other for ever. No part of the wait:
+      # CPU devices let nobody issue it before the step before is done.
       issued = time.perf_counter()
       fields = self._exchange(fields)
       exchange = time.perf_counter() - issued
-    wait = time.perf_counter() - began
     self.last_times = {"wait": wait, **seconds, "exchange": exchange}
     for name, value in self.last_times.items():
       self._totals[name] += value
@@ -159,9 +159,10 @@ class LoaderIterator(grain.DatasetIterator):
   def stats(self) -> dict[str, float]:
     """Returns counts since the iterator was made, times in seconds.
 
-    `wait_seconds` is what the caller waited, `exchange_seconds` the part of it
-    in which rows of split replicas were sent on their way (devices move them
-    before the next step); the other stages ran behind it.
+    `wait_seconds` is what the caller waited for data; the stages plan, read
+    and place ran behind it. `exchange_seconds`, no part of it, is what sending
+    rows of split replicas on their way took: devices move them before the next
+    step, and on CPU devices this includes waiting for the step before.
     """
     seconds = {f"{name}_seconds": s for name, s in self._totals.items()}
     return {"batches": self._num_batches, **seconds}

@@ -116,18 +116,23 @@ class Progress:
 
   def _begin_interval(self) -> None:
     self._begin = time.perf_counter()
-    self._waited = self._batches.stats()["wait_seconds"]
+    self._stats = self._batches.stats()
     self._tokens = 0
 
   def _log(self, rows: int, digest: str) -> None:
     seconds = max(time.perf_counter() - self._begin, 1e-9)
-    waited = self._batches.stats()["wait_seconds"] - self._waited
+    stats = self._batches.stats()
+    waited, exchanged = (
+      stats[name] - self._stats[name]
+      for name in ("wait_seconds", "exchange_seconds")
+    )
     line = {
       "step": self.step,
       "loss": self.loss,
       "rows": rows,
       "tokens_per_second": self._tokens / seconds,
       "wait_share": waited / seconds,
+      "exchange_share": exchanged / seconds,
       "epochs": dict(self._batches.epochs(rows)),
     }
     self._lines.append(line)
@@ -136,6 +141,7 @@ class Progress:
       f"step {self.step}  loss {self.loss:.4f}"
       f"  {line['tokens_per_second']:,.0f} tokens/s"
       f"  waiting {line['wait_share']:.1%}"
+      + (f"  exchanging {line['exchange_share']:.1%}" if exchanged else "")
       + (f"  epochs: {epochs}" if epochs else "")
       + (f"  digest {digest[:16]}" if digest else "")
     )

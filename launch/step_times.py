@@ -2,8 +2,9 @@
 
   plan, read, place   on the loader's threads, while earlier steps run
   wait                the trainer stands still until the batch is there
-  exchange            of it, what sending rows on their way takes, where
-                      processes share them (dataloader.replica_read="split")
+  exchange            it sends rows on their way, where processes share them
+                      (dataloader.replica_read="split"); on CPU devices this
+                      includes waiting for the step before
   step                the optimizer step, from its start to its result
 
 The loader keeps ahead as long as plan + read + place stay under a step; then
@@ -58,27 +59,32 @@ class StepTimes:
 
     The JSON holds `step` (a list), `seconds` (stage -> list, in step order)
     and `median_seconds` (stage -> number, the first step left out, since it
-    compiles).
+    compiles). `exchange` is there only where rows were exchanged.
 
     Returns:
       The path of the JSON file.
     """
     path = self._folder / f"step_times_{process}.json"
+    seconds = {
+      stage: times
+      for stage, times in self._seconds.items()
+      if stage != "exchange" or any(times)
+    }
     medians = {
       stage: float(np.median(times[1:] or times or [0.0]))
-      for stage, times in self._seconds.items()
+      for stage, times in seconds.items()
     }
     content = {
       "step": self._steps,
-      "seconds": self._seconds,
+      "seconds": seconds,
       "median_seconds": medians,
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
     if process == 0:
-      self._draw(self._folder / "step_times.png")
+      self._draw(seconds, self._folder / "step_times.png")
     return path
 
-  def _draw(self, path: Path) -> None:
+  def _draw(self, seconds: Mapping[str, list[float]], path: Path) -> None:
     """Draws milliseconds by step, a line a stage, on a log scale."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -87,11 +93,9 @@ class StepTimes:
     figure = Figure(figsize=(9, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for stage in STAGES:
+    for stage in seconds:
       # A log scale has no zero: 1 us stands for "nothing to speak of".
-      times = np.maximum(np.asarray(self._seconds[stage]) * 1e3, 1e-3)
-      if stage == "exchange" and not any(self._seconds[stage]):
-        continue
+      times = np.maximum(np.asarray(seconds[stage]) * 1e3, 1e-3)
       own = stage in _OWN
       axes.plot(
         self._steps, times, label=stage, linewidth=1.8 if own else 1.0,

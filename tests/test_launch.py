@@ -5,6 +5,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import corpora
 import jax
@@ -26,6 +27,7 @@ sys.path.insert(0, str(LAUNCH))
 
 import digests  # noqa: E402
 import jsonl  # noqa: E402
+import progress  # noqa: E402
 import step_times  # noqa: E402
 import steps  # noqa: E402
 import trainer  # noqa: E402
@@ -343,8 +345,62 @@ def test_step_times_are_written_with_a_picture(tmp_path):
   assert content["step"] == [1, 2]
   assert content["seconds"]["wait"] == [9.0, 0.0]
   assert content["median_seconds"]["step"] == 1.0
+  # No rows were exchanged.
+  stages = ["plan", "read", "place", "wait", "step"]
+  assert list(content["seconds"]) == list(content["median_seconds"]) == stages
   picture = (tmp_path / "profile" / "step_times.png").read_bytes()
   assert picture.startswith(b"\x89PNG")
+
+
+def test_step_times_have_the_exchange_where_there_is_one(tmp_path):
+  times = step_times.StepTimes(tmp_path)
+  for step, exchange in ((1, 0.0), (2, 0.5)):
+    times.add(step, {"wait": 0.1, "exchange": exchange, "step": 1.0})
+  content = json.loads(times.write(1).read_text())
+  assert content["seconds"]["exchange"] == [0.0, 0.5]
+  assert content["median_seconds"]["exchange"] == 0.5
+
+
+class _Batches:
+  """Tells of so many seconds waited, and exchanged."""
+
+  rows = 8
+
+  def __init__(self, *seconds):
+    self._seconds = iter(seconds)
+
+  def stats(self):
+    return dict(zip(("wait_seconds", "exchange_seconds"), next(self._seconds)))
+
+  def epochs(self, rows):
+    return {"a": rows / 16}
+
+
+@pytest.mark.parametrize(
+  "seconds, shares, words",
+  [
+    # From the first step's end to the second's: 1 s of 4, and 2 s of 4.
+    (((0, 0), (9, 9), (10, 11)), (0.25, 0.5), "waiting 25.0%  exchanging 50.0"),
+    (((0, 0), (9, 0), (10, 0)), (0.25, 0.0), "waiting 25.0%  epochs: a 0.500"),
+  ],
+)
+def test_the_log_tells_waiting_and_exchanging_apart(
+  tmp_path, monkeypatch, capsys, seconds, shares, words
+):
+  clock = iter([0.0, 0.0, 4.0])
+  clock_alone = SimpleNamespace(perf_counter=lambda: next(clock))
+  monkeypatch.setattr(progress, "time", clock_alone)
+  made = progress.Progress(
+    tmp_path / "m.jsonl", batches=_Batches(*seconds), interval=100
+  )
+  for step in (1, 2):
+    made.add(step, {"loss": 1.0, "stop": False, "tokens": 8})
+  made.finish_run()
+  made.close()
+  (line,) = map(json.loads, (tmp_path / "m.jsonl").read_text().splitlines())
+  assert (line["wait_share"], line["exchange_share"]) == shares
+  assert line["tokens_per_second"] == 2.0
+  assert words in capsys.readouterr().out
 
 
 def test_a_profile_without_matplotlib_is_refused_at_once(tmp_path, monkeypatch):
