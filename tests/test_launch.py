@@ -385,7 +385,7 @@ class _Batches:
   ],
 )
 def test_the_log_tells_waiting_and_exchanging_apart(
-  tmp_path, monkeypatch, capsys, seconds, shares, words
+  tmp_path, monkeypatch, capsys, *, seconds, shares, words
 ):
   clock = iter([0.0, 0.0, 4.0])
   clock_alone = SimpleNamespace(perf_counter=lambda: next(clock))
