@@ -18,6 +18,7 @@ import numpy as np
 
 from hpgrain.arguments import integer
 from hpgrain.blend import StableBlend
+from hpgrain.example_order import GIVE_IT_DATA
 from hpgrain.sources.in_turn.source import Place
 from hpgrain.sources.records import Record
 
@@ -231,8 +232,7 @@ class BlendedRecords:
     """Refuses a source that a blend draws from in vain."""
     if self._blend is not None and not self._blend.counts(missing)[i]:
       raise ValueError(
-        f"Source {self._names[i]!r} has no record to draw. Leave it out of the"
-        " blend, or give it data."
+        f"Source {self._names[i]!r} has no record to draw. {GIVE_IT_DATA}"
       )
 
   def _read_again(

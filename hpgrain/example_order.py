@@ -14,6 +14,12 @@ from hpgrain.arguments import integer
 from hpgrain.mixes import Mix, Pattern
 from hpgrain.order import grouped, permutation_key, permute
 
+# What may be done about a source of a blend that has no record.
+GIVE_IT_DATA = (
+  "Leave it out of the blend, or give it data (where a split cuts sources, a"
+  " larger share in dataset.data_config.split)."
+)
+
 # Records that are looked through at once for one that has tokens.
 _LOOK_RECORDS = 1 << 16
 
@@ -68,8 +74,9 @@ class ExampleOrder:
     empty = [s.name for s in self.sources if not s.num_records]
     if empty and (mix.weights is not None or len(empty) == len(sizes)):
       raise ValueError(
-        f"Source {empty[0]!r} has no record to draw. Leave it out of the"
-        " blend, or give it data."
+        f"Source {empty[0]!r} has no record to draw. {GIVE_IT_DATA}"
+        if len(sizes) > 1
+        else f"Source {empty[0]!r} has no record."
       )
     self._pattern: Pattern = mix.pattern(sizes)
     self.end: int | None = None
@@ -112,7 +119,7 @@ class ExampleOrder:
 
   def has_tokens(self, limit: int | None) -> bool:
     """Whether any source has an example of 1 to `limit` tokens."""
-    return any(_has_tokens(source, limit) for source in self.sources)
+    return any(has_tokens(source, limit) for source in self.sources)
 
   def _records(self, i: int, k: np.ndarray) -> np.ndarray:
     """Returns which record the k-th one of a source's order is."""
@@ -126,7 +133,8 @@ class ExampleOrder:
     return records
 
 
-def _has_tokens(source: Lengths, limit: int | None) -> bool:
+def has_tokens(source: Lengths, limit: int | None) -> bool:
+  """Whether a source has an example of 1 to `limit` tokens."""
   for begin in range(0, source.num_records, _LOOK_RECORDS):
     end = min(begin + _LOOK_RECORDS, source.num_records)
     first, count = source.examples(np.arange(begin, end, dtype=np.int64))

@@ -69,10 +69,11 @@ def make_specs(
     ]
   else:
     samples, ids = build_packed_splits(
-      packing=_packing_options(config),
+      packing=packing_options(config),
       epochs=_epochs(config, "train"),
       labels_are_shifted=config.get_batch.labels_are_shifted,
       length_buckets=tuple(config.dataloader.length_buckets),
+      needed=_needed(config),
       **indexed_arguments,
     )
   options = field_options(config, ids.eod_id)
@@ -128,6 +129,11 @@ def _epochs(config: mlc.ConfigDict, name: str) -> int | None:
   return config.dataloader.epochs
 
 
+def _needed(config: mlc.ConfigDict) -> tuple[str, ...]:
+  """Returns the splits that must have a row."""
+  return ("train", "valid") if config.training.eval_iters else ("train",)
+
+
 def _online_splits(config: mlc.ConfigDict) -> Sequence[OnlineDataset | None]:
   """Returns each split's records.
 
@@ -152,7 +158,7 @@ def _online_splits(config: mlc.ConfigDict) -> Sequence[OnlineDataset | None]:
         f"dataset.data_config.split={section.split!r} leaves {name} none of the"
         f" {total} records. Give it a larger share, or 0."
       )
-      if name == "train" or (name == "valid" and config.training.eval_iters):
+      if name in _needed(config):
         raise ValueError(said)
       _log.warning("%s There is no loader for it.", said)
     found.append(None if empty else data)
@@ -195,7 +201,7 @@ def _online_samples(
     for _ in data.sources
   ]
   common = {
-    "options": _packing_options(config),
+    "options": packing_options(config),
     "weights": data.weights if train else None,
     "seed": config.training.seed,
     "epochs": _epochs(config, name),
@@ -234,7 +240,7 @@ def _online_samples(
   )
 
 
-def _packing_options(config: mlc.ConfigDict) -> PackingOptions:
+def packing_options(config: mlc.ConfigDict) -> PackingOptions:
   """Returns how examples fill rows."""
   dataloader = config.dataloader
   budget = config_uses.token_budget(config)

@@ -67,5 +67,15 @@ def test_whether_there_is_a_token(monkeypatch):
 
 def test_a_source_without_a_record_is_not_drawn():
   assert order_of([], [[2]], epochs=1).end == 1
-  with pytest.raises(ValueError, match="'s0' has no record to draw"):
+  with pytest.raises(
+    ValueError,
+    match=r"'s0' has no record to draw\. Leave it out of the blend.*data_config"
+    r"\.split",
+  ):
     order_of([], [[2]], weights=[1, 1])
+
+
+def test_the_only_source_has_a_record():
+  # No blend to leave it out of.
+  with pytest.raises(ValueError, match=r"'s0' has no record\.$"):
+    order_of([])

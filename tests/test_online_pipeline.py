@@ -232,6 +232,81 @@ def test_tokenized_corpora_are_packed_whole(tmp_path):
   assert sorted(found) == sorted(long)
 
 
+def _packed(tmp_path, documents, *, eval_iters=1, **data_config):
+  path = write_pair(tmp_path / "corpus", documents)
+  config = base_config()
+  if "split" in data_config:
+    config.dataset.data_path = path
+  else:
+    config.dataset.train_data_path = config.dataset.test_data_path = path
+  config.dataset.data_config.update(seq_length=32, vocab_size=90, **data_config)
+  config.dataloader.type = "dynamic"
+  config.training.update(global_batch_size=8, eval_iters=eval_iters)
+  mesh = shard.make_mesh(("data", "cp", "tp"), {"data": 4, "cp": 2, "tp": 1})
+  return hpgrain.build(config, mesh)
+
+
+# Those of a document of one token are as good as none: it has no label.
+_TWO, _ONE = [[1, 2]], [[3]]
+
+
+@pytest.mark.parametrize(
+  "documents, split, eval_iters, without",
+  [
+    # Bounds 10, 10, 10 of 10 documents; then 9, 10, 10.
+    ([_TWO] * 10, "969, 30, 1", 0, ("valid", "test")),
+    ([_TWO] * 10, "9, 1, .01", 1, ("test",)),
+    # The bounds lie in the one document, 10, 10.
+    ([[[1, 2]] * 10], "969, 30, 1", 0, ("valid", "test")),
+    ([_TWO] * 9 + [_ONE], "9, 0, 1", 1, ("test",)),
+    ([_TWO] * 9 + [_ONE], "9, 1, 0", 0, ("valid",)),
+  ],
+)
+def test_a_packed_split_without_a_row_is_said(
+  tmp_path, caplog, *, documents, split, eval_iters, without
+):
+  loaders = _packed(tmp_path, documents, split=split, eval_iters=eval_iters)
+  next(iter(loaders.train))
+  found = [r.getMessage() for r in caplog.records if "no loader" in r.msg]
+  assert found == [
+    f"dataset.data_config.split={split!r} leaves {name} no document that makes"
+    " a row, of 10 sequences. Give it a larger share, or 0. There is no loader"
+    " for it."
+    for name in without
+  ]
+  assert [n for n in ("valid", "test") if getattr(loaders, n) is None] == [
+    n
+    for n in ("valid", "test")
+    if n in without or split.split(",")[1 + (n == "test")].strip() == "0"
+  ]
+
+
+@pytest.mark.parametrize(
+  "documents, split, name",
+  [
+    ([_TWO] * 10, "969, 30, 1", "valid"),
+    ([_TWO] * 10, "1, 969, 30", "train"),
+    ([_ONE] + [_TWO] * 9, "1, 9", "train"),
+  ],
+)
+def test_a_packed_split_that_is_needed_has_a_row(
+  tmp_path, documents, split, name
+):
+  with pytest.raises(
+    ValueError,
+    match=rf"^dataset\.data_config\.split='{split}' leaves {name} no document",
+  ):
+    _packed(tmp_path, documents, split=split)
+
+
+def test_a_path_of_a_split_without_a_row_is_named(tmp_path):
+  with pytest.raises(
+    ValueError,
+    match=r"dataset\.train_data_path has no document that makes a row \(3 seq",
+  ):
+    _packed(tmp_path, [_ONE] * 3)
+
+
 def test_a_batch_that_does_not_divide_over_the_mesh_is_refused(data):
   with pytest.raises(ValueError, match="3 rows of a batch"):
     _build(data, training={"global_batch_size": 6})
