@@ -19,10 +19,11 @@ sum, and a sequence's by the sum of its own.
 
 Inside `shard_map` arrays are slices, of which only sums can be taken: make the
 weights before it, hand them in beside the losses, and `jax.lax.psum` the sums
-over all axes that split the batch. docs/loss.md shows it.
+over all axes that split the batch. What would be of one slice, and not say so,
+is refused there. docs/loss.md shows it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,7 +43,11 @@ def mean_loss(losses: jax.Array, weights: jax.Array) -> jax.Array:
       but its gradient is 0 times whatever made it: keep labels that are
       IGNORE_INDEX out of a model's indexing.
     weights: float32[rows, S].
+
+  Raises:
+    ValueError: called inside `shard_map`, where it would be a slice's mean.
   """
+  _refuse_slices("mean_loss", losses, weights)
   total = jnp.sum(_weighted(losses, weights))
   count = jnp.sum(weights)
   return jnp.where(count != 0, total / jnp.where(count != 0, count, 1), 0.0)
@@ -53,9 +58,15 @@ def num_loss_tokens(batch: Batch) -> jax.Array:
 
   Inside `jit` the sum is over the whole batch on every process, so neither a
   data-parallel nor a context-parallel mean is needed: divide the summed loss
-  by it. Where `loss_mask` holds weights it is their sum. float32: whole numbers
-  are exact up to 2**24, 16.7 million tokens.
+  by it. Where `loss_mask` holds weights it is their sum. float32 for both:
+  whole numbers are exact up to 2**24, 16.7 million tokens, and rounded beyond,
+  by a share of about 2**-24, as the loss is that they divide.
+
+  Raises:
+    ValueError: called inside `shard_map`, where a loss that is divided by it
+      would be a slice's mean.
   """
+  _refuse_slices("num_loss_tokens", batch[LOSS_MASK])
   return jnp.sum(batch[LOSS_MASK])
 
 
@@ -63,12 +74,12 @@ def num_loss_sequences(batch: Batch) -> jax.Array:
   """Returns how many sequences of the global batch have a loss, int32.
 
   A sequence is a segment of a row, as `sequence_weights` has it; one whose
-  positions weigh nothing is not counted.
+  positions weigh nothing is not counted, and padding is none.
 
   Raises:
     ValueError: called inside `shard_map`.
   """
-  _refuse_slices("num_loss_sequences", batch)
+  _refuse_slices("num_loss_sequences", batch[LOSS_MASK], batch[SEGMENT_IDS])
   return jnp.sum(_of_segments(_count_segments, batch), dtype=jnp.int32)
 
 
@@ -85,7 +96,8 @@ def sequence_weights(batch: Batch) -> jax.Array:
 
   A position of loss_mask m weighs m / M, where M is the sum of loss_mask over
   its segment: the losses of a sequence are averaged, and sequences add up to
-  `num_loss_sequences`. A sequence of M = 0 weighs nothing.
+  `num_loss_sequences`. A sequence of M = 0 weighs nothing, nor does padding,
+  whatever its loss_mask.
 
   A sequence is what has a number of its own in `segment_ids`: a packed
   example, or a document of a row that is cut. What was cut into several rows,
@@ -95,7 +107,7 @@ def sequence_weights(batch: Batch) -> jax.Array:
   Raises:
     ValueError: called inside `shard_map`, where a segment may be cut.
   """
-  _refuse_slices("sequence_weights", batch)
+  _refuse_slices("sequence_weights", batch[LOSS_MASK], batch[SEGMENT_IDS])
   return _of_segments(_share_of_segments, batch)
 
 
@@ -115,7 +127,7 @@ def source_weights(
 
   Returns:
     base * weights[source]; NaN, and so in the loss, where a source has none;
-    0 at padding.
+    0 at padding, whatever its base.
 
   Raises:
     ValueError: the batch has no `source_ids`, or `weights` is no list.
@@ -132,10 +144,9 @@ def source_weights(
   def look_up(source_ids: jax.Array, table: jax.Array) -> jax.Array:
     return table.at[source_ids].get(mode="fill", fill_value=jnp.nan)
 
-  # -1 would be the last one. What padding gets, its base makes 0.
-  at = jnp.maximum(source_ids, 0)
-  factor = _automatic(look_up, at, table, like=at)
-  return _weighted(factor, base)
+  factor = _automatic(look_up, source_ids, table, like=source_ids)
+  # -1, which is padding, looks up the last one.
+  return jnp.where(source_ids < 0, 0.0, _weighted(factor, base))
 
 
 def loss_by_source(
@@ -177,7 +188,7 @@ def loss_by_source(
 
   def total(values: jax.Array) -> jax.Array:
     # Row by row first: a sum of 2**24 ones would not grow by one more.
-    rows: Any = jax.vmap(of_row)
+    rows = jax.vmap(of_row)
     made = _automatic(
       lambda *arrays: jnp.sum(rows(*arrays), axis=0),
       values,
@@ -203,24 +214,33 @@ def _source_ids(batch: Batch) -> jax.Array:
   return batch[SOURCE_IDS]
 
 
-def _refuse_slices(name: str, batch: Batch) -> None:
-  """Raises ValueError where a batch's arrays are the slices of devices."""
-  axes = jax.typeof(batch[LOSS_MASK]).sharding.mesh.manual_axes
-  if axes:
-    raise ValueError(
-      f"{name} needs the whole batch, and inside shard_map over"
-      f" {tuple(axes)} it is a slice, in which segments may be cut. Call it"
-      " before shard_map, in the same jit, and hand in what it returns."
-    )
+def _refuse_slices(name: str, *arrays: jax.Array) -> None:
+  """Raises ValueError where an array is the slice of a device."""
+  for array in arrays:
+    axes = jax.typeof(array).sharding.mesh.manual_axes
+    if axes:
+      raise ValueError(
+        f"{name} needs the whole batch, and inside shard_map over"
+        f" {tuple(axes)} gets the slice of one device. Make counts and weights"
+        " before shard_map, in the same jit, and hand them in. Inside, sum"
+        " losses * weights and sum weights, add both up by jax.lax.psum over"
+        " all axes that split the batch, and only then divide."
+      )
 
 
-def _of_segments(function: Any, batch: Batch) -> jax.Array:
+def _of_segments(
+  function: Callable[[jax.Array, jax.Array], jax.Array], batch: Batch
+) -> jax.Array:
   """Returns function(loss_mask, segment_ids), float32[rows, S], row by row."""
-  mask, segment_ids = batch[LOSS_MASK], batch[SEGMENT_IDS]
+  segment_ids = batch[SEGMENT_IDS]
+  # Segment 0 is padding.
+  mask = jnp.where(segment_ids > 0, batch[LOSS_MASK], 0.0)
   return _automatic(jax.vmap(function), mask, segment_ids, like=mask)
 
 
-def _automatic(function: Any, *arrays: jax.Array, like: jax.Array) -> Any:
+def _automatic(
+  function: Callable[..., jax.Array], *arrays: jax.Array, like: jax.Array
+) -> jax.Array:
   """Returns function(*arrays), which lies on the mesh as `like` does.
 
   Mesh axes of type Explicit would ask how to lay out each gather and scatter.
@@ -246,5 +266,5 @@ def _share_of_segments(mask: jax.Array, segment_ids: jax.Array) -> jax.Array:
 def _count_segments(mask: jax.Array, segment_ids: jax.Array) -> jax.Array:
   """Returns a 1 for each segment that has a loss, in its number's place."""
   counted = _sums_of_segments(mask, segment_ids) > 0
-  # Padding weighs nothing, so segment 0 is left out.
+  # S of them, as there are positions: padding, segment 0, is left out.
   return counted[1:].astype(mask.dtype)

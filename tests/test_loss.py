@@ -96,6 +96,56 @@ def test_nothing_to_learn_is_a_loss_of_0():
   assert sums.tolist() == counts.tolist() == [0]
 
 
+@pytest.mark.parametrize("left_out", [np.nan, np.inf])
+def test_what_has_no_weight_is_left_out_whatever_it_is(left_out):
+  batch = _picture()
+  losses = np.array([[1, 3, 0, 8, 0, 0], [0] * 6], np.float32)
+  losses = jnp.where(batch["loss_mask"] == 0, left_out, losses)
+  assert float(loss.mean_loss(losses, loss.token_weights(batch))) == 4
+  grad = jax.grad(loss.mean_loss)(losses, batch["loss_mask"])
+  assert (grad == batch["loss_mask"] / np.float32(3)).all()
+  sums, counts = loss.loss_by_source(losses, batch, 2)
+  assert sums.tolist() == [4, 8]
+  assert counts.tolist() == [2, 1]
+
+
+def test_padding_is_no_sequence_and_no_source_whatever_it_weighs():
+  batch = _batch(
+    [[1, 1, 2, 0], [0] * 4],
+    [[1, 3, 2, 5], [7] * 4],
+    [[0, 0, 1, -1], [-1] * 4],
+  )
+  assert loss.sequence_weights(batch).tolist() == [[0.25, 0.75, 1, 0], [0] * 4]
+  assert int(loss.num_loss_sequences(batch)) == 2
+  expected = [[2, 6, 8, 0], [0] * 4]
+  assert loss.source_weights(batch, [2, 4]).tolist() == expected
+  sums, counts = loss.loss_by_source(np.ones((2, 4)), batch, 2)
+  assert sums.tolist() == counts.tolist() == [4, 2]
+  # Tokens weigh what they are given.
+  assert float(loss.num_loss_tokens(batch)) == 39
+
+
+def test_a_large_sum_grows_by_the_tokens_of_further_rows():
+  # float32 holds 2**24 + 8, but 2**24 + 1 is 2**24, however often 1 is added.
+  weights = np.array([[2.0**24] + [0] * 7, [1] * 8], np.float32)
+  batch = _batch(np.ones((2, 8)), weights, np.zeros((2, 8)))
+  sums, counts = jax.jit(loss.loss_by_source, static_argnums=2)(
+    np.ones((2, 8), np.float32), batch, 1
+  )
+  assert sums.tolist() == counts.tolist() == [2**24 + 8]
+  assert sums.dtype == counts.dtype == np.float32
+
+
+def test_tokens_beyond_2_to_the_24th_are_the_nearest_float32():
+  mask = np.ones((20, 2**20), np.float32)
+  mask[0, 0] = 0
+  count = jax.jit(loss.num_loss_tokens)({"loss_mask": mask})
+  assert count.dtype == np.float32
+  assert float(count) == np.float32(20 * 2**20 - 1) == 20 * 2**20
+  # What docs/loss.md has for an exact number.
+  assert int(jnp.sum(mask != 0, dtype=jnp.int32)) == 20 * 2**20 - 1
+
+
 def test_sources_may_weigh_less_than_nothing():
   batch = _batch([[1, 2]], [[1, 1]], [[0, 1]])
   weights = loss.source_weights(batch, [2, -1])
@@ -293,7 +343,7 @@ def test_axes_of_type_explicit_do_as_well():
   _assert_close(found, expected)
 
 
-def test_inside_shard_map_sums_are_added_and_weights_refused():
+def test_inside_shard_map_sums_are_added():
   batch, losses = _mixed()
   expected = _slow(batch, losses, _FACTORS)
   mesh, spec = _mesh(), jax.P("data", ("cp", "tp"))
@@ -308,6 +358,8 @@ def test_inside_shard_map_sums_are_added_and_weights_refused():
       found = (
         jnp.sum(batch["losses"] * weights),
         jnp.sum(weights),
+        jnp.sum(loss.token_weights(batch)),
+        jnp.sum(loss.source_weights(batch, _FACTORS)),
         loss.loss_by_source(batch["losses"], batch, 3),
       )
       return jax.lax.psum(found, ("data", "cp", "tp"))
@@ -316,14 +368,59 @@ def test_inside_shard_map_sums_are_added_and_weights_refused():
       sums, mesh=mesh, in_specs=(spec, spec), out_specs=jax.P()
     )(batch, weights)
 
-  total, count, by_source = jax.jit(step)(placed)
+  total, count, tokens, weighed, by_source = jax.jit(step)(placed)
   _assert_close(total / count, expected["mean"])
+  _assert_close(tokens, expected["num_tokens"])
+  _assert_close(weighed, expected["sources"].sum())
   _assert_close(by_source, expected["by_source"])
-  for function in (loss.sequence_weights, loss.num_loss_sequences):
-    with pytest.raises(ValueError, match=r"inside shard_map over.*'cp'"):
-      jax.shard_map(function, mesh=mesh, in_specs=(spec,), out_specs=jax.P())(
-        placed
-      )
+
+
+def _mean_of_tokens(batch):
+  return loss.mean_loss(batch["losses"], loss.token_weights(batch))
+
+
+def _mean_by_weights_alone(batch):
+  """The losses are whole, what weighs them a slice."""
+  return loss.mean_loss(np.ones((1, 2), np.float32), batch["loss_mask"])
+
+
+def _mean_of_losses_alone(batch):
+  return loss.mean_loss(batch["losses"], np.ones((1, 2), np.float32))
+
+
+@pytest.mark.parametrize(
+  ("function", "name"),
+  [
+    (_mean_of_tokens, "mean_loss"),
+    (_mean_by_weights_alone, "mean_loss"),
+    (_mean_of_losses_alone, "mean_loss"),
+    (loss.num_loss_tokens, "num_loss_tokens"),
+    (loss.num_loss_sequences, "num_loss_sequences"),
+    (loss.sequence_weights, "sequence_weights"),
+  ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_inside_shard_map_what_needs_the_whole_is_refused(
+  function, name, compiled
+):
+  # Means of 1 and 4 on two devices: their mean is 2.5, and that of all is 3.
+  batch = _batch([[1, 1, 1, 1]], [[1, 0, 1, 1]], [[0] * 4])
+  batch["losses"] = np.array([[1, 9, 3, 5]], np.float32)
+  assert float(_mean_of_tokens(batch)) == 3
+  mesh, spec = _mesh(), jax.P(None, "cp")
+
+  def averaged(batch):
+    return jax.lax.pmean(function(batch), "cp")
+
+  mapped = jax.shard_map(
+    jax.jit(averaged) if compiled else averaged,
+    mesh=mesh,
+    in_specs=(spec,),
+    out_specs=jax.P(),
+  )
+  message = f"^{name} needs the whole batch, and inside shard_map.*'cp'.*psum"
+  with pytest.raises(ValueError, match=message):
+    jax.jit(mapped)(batch)
 
 
 def test_no_array_of_positions_squared_or_of_positions_for_each_source():

@@ -75,6 +75,19 @@ def test_what_it_says_of_its_numbers_holds():
   assert re.search(r"^sums +off by 0\.00%$", _TEXT, re.M)
 
 
+def test_it_names_what_slices_are_refused_by():
+  """Those that test_loss.py calls inside shard_map."""
+  refused, allowed = re.search(
+    r"is an error inside:(.*?)begins\.(.*?)may be called", _TEXT, re.DOTALL
+  ).groups()
+  named = set(re.findall(r"`(\w+)`", refused))
+  source = (_ROOT / "hpgrain/loss.py").read_text("utf-8")
+  assert named == set(re.findall(r'_refuse_slices\("(\w+)"', source))
+  others = set(re.findall(r"`(\w+)`", allowed))
+  assert not others & named
+  assert others | named == set(re.findall(r"^def ([a-z]\w+)", source, re.M))
+
+
 def test_its_keys_and_functions_are_there():
   text = re.sub(r"```.*?```", "", _TEXT, flags=re.DOTALL)
   keys = re.findall(r"`((?:get_batch|mesh|dataset|dataloader)\.\w+)", text)
