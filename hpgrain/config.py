@@ -8,7 +8,7 @@
 `docs/config.md` is the table of all keys.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import ml_collections as mlc
@@ -47,13 +47,22 @@ def _default(key: Key) -> Any:
   return key.default
 
 
-def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
+def check(
+  config: Mapping[str, Any] | mlc.ConfigDict,
+  *,
+  mesh_axes: Collection[str] | None = None,
+) -> mlc.ConfigDict:
   """Returns `config` with defaults filled in, checked and frozen.
 
   `simple_blend=False` becomes "no", a set `drop_last` also sets `end_of_data`,
   keys whose unset value depends on others get it (`config_rules.completed`),
   and a data path other than a string becomes a tuple of `SourceEntry`. What
   this returns may be checked again.
+
+  Args:
+    config: keys left out have their defaults.
+    mesh_axes: of a mesh that is there; `config.mesh` then need not describe
+      one, and whoever has the mesh compares them.
 
   Raises:
     ValueError: a key that does not exist, a value of another type or outside
@@ -65,12 +74,13 @@ def check(config: Mapping[str, Any] | mlc.ConfigDict) -> mlc.ConfigDict:
     values[name] = _checked_value(BY_NAME[name], given[name])
   for name in given.keys() - BY_NAME.keys():
     # An axis of the mesh brings its own size key.
-    if name.removeprefix("mesh.") not in values["mesh.axes"]:
+    axes = {*values["mesh.axes"], *(mesh_axes or ())}
+    if name.removeprefix("mesh.") not in axes:
       raise ValueError(_unknown(name))
     values[name] = given[name]
   values |= config_rules.completed(mlc.FrozenConfigDict(_nest(values)))
   checked = mlc.FrozenConfigDict(_nest(values))
-  config_rules.check_rules(checked)
+  config_rules.check_rules(checked, mesh_is_given=mesh_axes is not None)
   return checked
 
 

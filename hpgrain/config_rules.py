@@ -71,9 +71,14 @@ def completed(config: mlc.ConfigDict) -> dict[str, Any]:
   }
 
 
-def check_rules(config: mlc.ConfigDict) -> None:
-  """Raises ValueError at the first contradiction in `config`."""
-  config_rules_mesh.check_mesh(config.mesh)
+def check_rules(config: mlc.ConfigDict, *, mesh_is_given: bool = False) -> None:
+  """Raises ValueError at the first contradiction in `config`.
+
+  `config.mesh` describes a mesh that is to be made. One that is given is what
+  it is: `config_rules_mesh.check_sizes` compares them.
+  """
+  if not mesh_is_given:
+    config_rules_mesh.check_mesh(config.mesh)
   _check_kind(config)
   _check_uses(config)
   _check_training(config)

@@ -1,7 +1,7 @@
 """Rules of the mesh: the keys that describe it, and the mesh that is given.
 
-  check_mesh   config.mesh by itself: axes and sizes that make sense
-  check_sizes  config.mesh against a mesh
+  check_mesh   config.mesh by itself: axes and sizes of a mesh to be made
+  check_sizes  config.mesh against a mesh that is given
   check_fits   the rows of a configuration against a mesh
 
 The rows are the configuration's alone, so a mesh that does not fit them is
@@ -111,10 +111,11 @@ def check_fits(
 
 
 def check_sizes(configured: mlc.ConfigDict, mesh: Mapping[str, int]) -> None:
-  """Refuses a mesh without the cp, or the tp, that was asked for.
+  """Refuses a mesh of other sizes than those that were asked for.
 
-  A size of 1, which is what nobody set, and -1 say nothing of a mesh that the
-  caller built.
+  A mesh that the caller made is what it is, and `config.mesh` need not say it
+  again: a cp or tp of 1 is what nobody set, and -1 says nothing. But what is
+  said must hold.
 
   Args:
     configured: `config.mesh`.
@@ -123,17 +124,34 @@ def check_sizes(configured: mlc.ConfigDict, mesh: Mapping[str, int]) -> None:
   Raises:
     ValueError: another size was asked for.
   """
-  names = ["cp"] + (["tp"] if configured.sequence_parallel else [])
-  for name in names:
-    asked, size = configured[name], mesh.get(name, 1)
-    if asked in (-1, 1, size):
+  in_order = dict(zip(configured.axes, configured.sizes))
+  for name, asked in _asked(configured, mesh).items():
+    size = mesh.get(name, 1)
+    if asked in (-1, size):
       continue
     found = f"has size {size}" if name in mesh else "is missing"
+    said, remedy = f"mesh.{name} is {asked}", f"set mesh.{name}={size}"
+    if name in in_order:
+      said = f"mesh.sizes gives {name!r} the size {asked}"
+      remedy = "leave mesh.sizes empty: a mesh that is given says its own"
     raise ValueError(
-      f"mesh.{name} is {asked}, but the axis {name!r} {found} in the mesh"
-      f" {dict(mesh)} that was given. Make the mesh of mesh.axes and their"
-      f" sizes, or set mesh.{name}={size}. Axes of other names hold replicas."
+      f"{said}, but the axis {name!r} {found} in the mesh {dict(mesh)} that was"
+      f" given. Make the mesh of mesh.axes and their sizes, or {remedy}. Axes"
+      " of other names hold replicas."
     )
+
+
+def _asked(
+  configured: mlc.ConfigDict, mesh: Mapping[str, int]
+) -> dict[str, Any]:
+  """Returns the sizes that `config.mesh` says of a mesh that is given."""
+  shared = ["cp"] + (["tp"] if configured.sequence_parallel else [])
+  asked = {name: configured[name] for name in shared if configured[name] != 1}
+  for name in mesh:
+    # No size but these has a default.
+    if name in configured and name not in ("data", "cp", "tp"):
+      asked[name] = configured[name]
+  return asked | dict(zip(configured.axes, configured.sizes))
 
 
 def _check_labels(

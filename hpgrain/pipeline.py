@@ -55,21 +55,22 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
   Args:
     config: see `hpgrain.config`; keys left out have their defaults.
     mesh: axes named in config.mesh.data_axes split rows, `cp` (with
-      sequence_parallel `tp` too) positions, others hold replicas.
+      sequence_parallel `tp` too) positions, others hold replicas. Its axes and
+      sizes are what they are: config.mesh need not say them again.
 
   Raises:
     ValueError: for an unknown key, an illegal or contradicting value, data
       that is not sound, or a batch that does not divide over the mesh.
   """
-  config = config_lib.check(config)
+  config = config_lib.check(config, mesh_axes=mesh.axis_names)
   if config.debug.check_dataset is not None:
     log.enable_dataset_logging(config.debug.check_dataset)
-  config_rules_mesh.check_sizes(config.mesh, mesh.shape)
   sharding = shard.batch_sharding(
     mesh,
     data_axes=config.mesh.data_axes,
     sequence_parallel=config.mesh.sequence_parallel,
   )
+  config_rules_mesh.check_sizes(config.mesh, mesh.shape)
   context = shard.context_layout(
     mesh,
     config.get_batch.context_parallel_layout,

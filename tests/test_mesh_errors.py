@@ -228,10 +228,48 @@ _DCN = {"mesh__axes": ("dcn", "fsdp", "cp"), "mesh__sizes": (2, 2, 2)}
       {"data": 4, "cp": 2},
       r"mesh\.cp is 4, but the axis 'cp' has size 2 .*set mesh\.cp=2\.",
     ),
+    # All that mesh.sizes says must hold, the first axis that does not is told.
+    (
+      {
+        "mesh__axes": ("dcn", "fsdp", "cp", "tp"),
+        "mesh__sizes": (2, 2, 2, 1),
+        "mesh__data_axes": ("dcn", "fsdp"),
+      },
+      {"dcn": 2, "fsdp": 1, "cp": 2, "tp": 2},
+      r"mesh\.sizes gives 'fsdp' the size 2, but the axis 'fsdp' has size 1 in"
+      r" the mesh \{'dcn': 2, 'fsdp': 1, 'cp': 2, 'tp': 2\} .* or leave"
+      r" mesh\.sizes empty",
+    ),
+    (
+      {"mesh__sizes": (4, 1, 1)},
+      {"data": 4, "cp": 1, "tp": 2},
+      r"mesh\.sizes gives 'tp' the size 1, but the axis 'tp' has size 2",
+    ),
+    (
+      {"mesh__sizes": (4, 1, 2)},
+      {"data": 4, "cp": 1, "model": 2},
+      r"mesh\.sizes gives 'tp' the size 2, but the axis 'tp' is missing",
+    ),
+    # A key of an axis of one's own is there only where it was set.
+    (
+      {"mesh__fsdp": 4, "mesh__data_axes": ("fsdp",)},
+      {"fsdp": 2, "tp": 2},
+      r"mesh\.fsdp is 4, but the axis 'fsdp' has size 2 .*set mesh\.fsdp=2\.",
+    ),
+    (
+      {"mesh__data_axes": ("dcn", "tp")},
+      {"dcn": 2, "tp": 2},
+      r"mesh\.data_axes are unlike axes other than 'cp' and 'tp'",
+    ),
+    (
+      {"mesh__data_axes": ()},
+      {"dcn": 2, "tp": 2},
+      r"No axis of the mesh \('dcn', 'tp'\) splits rows\. Name in mesh\.data_a",
+    ),
     (
       {"mesh__tp": 2, "mesh__sequence_parallel": True},
-      {"data": 4, "tensor": 2},
-      r"mesh\.tp is 2, but the axis 'tp' is missing .*set mesh\.tp=1\.",
+      {"data": 4, "tp": 1},
+      r"mesh\.tp is 2, but the axis 'tp' has size 1 .*set mesh\.tp=1\.",
     ),
     (
       {"mesh__sequence_parallel": True},
@@ -253,6 +291,7 @@ def test_meshes_without_an_axis_that_was_asked_for_are_refused(
     # Nobody said how large it is to be.
     ({}, {"data": 2, "cp": 4}),
     ({"mesh__data": 1, "mesh__cp": -1}, {"data": 2, "cp": 4}),
+    ({"mesh__sizes": (-1, 4, 1)}, {"data": 2, "cp": 4}),
     ({"mesh__cp": 4}, {"data": 2, "cp": 4}),
     # Replicas, wherever they are.
     ({"mesh__tp": 4}, {"data": 2, "model": 4}),
@@ -260,6 +299,48 @@ def test_meshes_without_an_axis_that_was_asked_for_are_refused(
 )
 def test_meshes_of_other_sizes_are_taken_where_no_row_changes(keys, sizes):
   config_rules_mesh.check_sizes(check(_indexed(**keys)).mesh, sizes)
+
+
+@pytest.mark.parametrize(
+  "keys, mesh",
+  [
+    (
+      {"data_axes": ("dcn", "fsdp")},
+      {"dcn": 2, "fsdp": 2, "cp": 2, "tp": 1},
+    ),
+    ({"data_axes": ("fsdp",), "fsdp": 2}, {"pp": 2, "fsdp": 2, "cp": 2}),
+    ({"data_axes": ("fsdp",), "fsdp": -1}, {"fsdp": 2, "tp": 2}),
+    (
+      {
+        "axes": ("dcn", "fsdp", "cp", "tp"),
+        "sizes": (2, -1, 2, 1),
+        "data_axes": ("dcn", "fsdp"),
+      },
+      {"dcn": 2, "fsdp": 2, "cp": 2},
+    ),
+  ],
+)
+def test_a_mesh_of_axes_of_ones_own_needs_its_data_axes_alone(keys, mesh):
+  config = _indexed(path=None)
+  config.mesh = mlc.ConfigDict(keys)
+  config.dataset.data_config.update(mock_data=True, vocab_size=9)
+  loader = hpgrain.build(config, _mesh(**mesh)).train
+  axes = keys["data_axes"] if len(keys["data_axes"]) > 1 else "fsdp"
+  assert loader.sharding.spec[0] in (axes, (axes,))
+  shape = next(iter(loader))["input_ids"].sharding.shard_shape((8, 16))
+  parts = int(np.prod([mesh[axis] for axis in keys["data_axes"]]))
+  assert shape == (8 // parts, 16 // mesh.get("cp", 1))
+
+
+def test_a_mesh_to_be_made_is_described_by_the_config():
+  config = _indexed(mesh__data_axes=("dcn", "fsdp"))
+  with pytest.raises(ValueError, match=r"must be some of mesh\.axes"):
+    check(config)
+  assert check(config, mesh_axes=("dcn", "fsdp")).mesh.axes == (
+    "data", "cp", "tp",
+  )  # fmt: skip
+  with pytest.raises(ValueError, match=r"mesh\.fsbp is no configuration key"):
+    check(_indexed(mesh__fsbp=2), mesh_axes=("fsdp",))
 
 
 @pytest.mark.parametrize(
