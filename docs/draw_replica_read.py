@@ -98,9 +98,18 @@ def draw() -> str:
           dashed=other == process,
         )
       )
-  said = (
-    "Numbers are slots. Dashed: stays in the process. tp 0 and tp 1, in one"
-  )
-  shapes.append(svg.text(24, 526, said + " process, share nothing.", size=14))
+  for y, said in (
+    (
+      526,
+      "Colours: rows, by the process that makes them. Numbers: slots. Dashed:"
+      " stays in the process.",
+    ),
+    (
+      548,
+      "tp 0 and tp 1 lie in one process and hold the same rows: nothing is"
+      " divided between them.",
+    ),
+  ):
+    shapes.append(svg.text(24, y, said, size=14))
   title = "replica_read=split, on data 2 x cp 2 x tp 2 in 4 processes"
-  return svg.picture(title, 546, shapes)
+  return svg.picture(title, 568, shapes)

@@ -36,6 +36,7 @@ def _get(config, name):
 
 def test_the_configs_are_those_of_the_readme():
   assert [path.stem for path in _CONFIGS] == [
+    "context_parallel",
     "indexed_blend",
     "indexed_documents",
     "indexed_packed",
@@ -73,6 +74,7 @@ def test_every_config_has_its_command_on_top(path):
   docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
   # A folder each: two configs do not resume each other's runs.
   workdir = {
+    "context_parallel": "/tmp/ring",
     "quickstart": "/tmp/hpgrain",
     "indexed_blend": "/tmp/blend",
     "indexed_documents": "/tmp/docs",

@@ -6,6 +6,7 @@ would; each picture is drawn again.
 
 import ast
 import re
+import shlex
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -13,10 +14,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from absl import flags
 from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import (
   splash_attention_mask as masks,
 )
+from ml_collections import config_flags
 
 import hpgrain
 from hpgrain import shard
@@ -256,6 +259,29 @@ def test_its_python_runs(capsys):
 def _comments(code):
   """Returns what the page says that a program prints."""
   return [line for line in code.splitlines() if line.startswith("# ")]
+
+
+def test_its_commands_are_legal(monkeypatch):
+  monkeypatch.chdir(_ROOT)
+  commands = re.findall(r"```sh\n(.*?)```", _TEXT, re.DOTALL)
+  found = []
+  for command in commands:
+    python, *argv = shlex.split(command.replace("\\\n", " "))
+    assert (python, argv[0]) == ("python", "launch/train.py")
+    values = flags.FlagValues()
+    holder = config_flags.DEFINE_config_file(
+      "config", flag_values=values, lock_config=True, sys_argv=argv
+    )
+    values(argv, known_only=True)
+    found.append(check(holder.value))
+  cut, packed, slices, two = found
+  for config, layout in (cut, "zigzag"), (packed, DOCUMENT_ZIGZAG):
+    assert config.get_batch.context_parallel_layout == layout
+    assert config.model.attention == "ring"
+    assert (config.mesh.data, config.mesh.cp, config.mesh.tp) == (2, 2, 2)
+  assert slices.mesh.data_axes == ("dcn", "fsdp")
+  assert slices.mesh.sizes == (2, 1, 2, 2)
+  assert two.dataloader.replica_read == "split"
 
 
 # Messages.
