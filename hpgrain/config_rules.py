@@ -33,6 +33,16 @@ _INSTEAD: Mapping[str, str] = {
   "data_transform.max_seq_len": "dataset.data_config.seq_length",
 }
 
+# Uses that one key alone decides: which it is, and what to set.
+_DECIDED_BY: Mapping[str, tuple[str, str]] = {
+  "compressed": (
+    "get_batch.attention_mode",
+    "get_batch.attention_mode='compressed'",
+  ),
+  "window": ("get_batch.sliding_window", "get_batch.sliding_window"),
+  "balanced": ("dataloader.balance_shares", "dataloader.balance_shares"),
+}
+
 
 def completed(config: mlc.ConfigDict) -> dict[str, Any]:
   """Returns, by name, what goes for keys that are unset.
@@ -113,19 +123,30 @@ def _check_uses(config: mlc.ConfigDict) -> None:
   for key in KEYS:
     if not key.only or USES[key.only].holds(config):
       continue
-    value: Any = config
-    for part in key.name.split("."):
-      value = value[part]
+    value = _value(config, key.name)
     if value == key.default:
       continue
     instead = _INSTEAD.get(key.name)
     hint = f"; say {instead} instead" if instead else ""
     default = "unset" if key.default is None else f"at {key.default!r}"
+    state, remedy = _state(config), f"Leave it {default}{hint}"
+    if key.only in _DECIDED_BY:
+      decider, setting = _DECIDED_BY[key.only]
+      found = _value(config, decider)
+      state = f"{decider} is {'unset' if found is None else repr(found)}"
+      remedy = f"Set {setting}, or leave {key.name} {default}"
     raise ValueError(
       f"{key.name} is {value!r}, and has a meaning only for"
-      f" {USES[key.only].words}. Here {_state(config)}. Leave it {default}"
-      f"{hint}."
+      f" {USES[key.only].words}. Here {state}. {remedy}."
     )
+
+
+def _value(config: mlc.ConfigDict, name: str) -> Any:
+  """Returns what a key has, by its full name."""
+  value: Any = config
+  for part in name.split("."):
+    value = value[part]
+  return value
 
 
 def _state(config: mlc.ConfigDict) -> str:

@@ -1,5 +1,7 @@
 """The configuration of how examples fill rows."""
 
+import re
+
 import pytest
 from config_trees import documents, online, packed, streamed, tree
 
@@ -321,3 +323,32 @@ def test_only_packed_documents_are_divided_among_ranks(config, message):
 def test_packed_documents_are_divided_where_their_room_divides():
   config = packed(mesh__cp=4, dataloader__segment_multiple=8, **_ZIGZAG)
   assert check(config).dataloader.segment_multiple == 8
+
+
+@pytest.mark.parametrize(
+  "overrides, said",
+  [
+    (
+      {"get_batch__attention_adapter": "splash"},
+      "get_batch.attention_adapter is 'splash', and has a meaning only for"
+      " get_batch.attention_mode='compressed'. Here get_batch.attention_mode is"
+      " 'segment_ids'. Set get_batch.attention_mode='compressed', or leave"
+      " get_batch.attention_adapter unset.",
+    ),
+    (
+      {
+        "get_batch__attention_adapter": "splash",
+        "get_batch__attention_mode": "dense",
+      },
+      "Here get_batch.attention_mode is 'dense'. Set get_batch.attention_mode=",
+    ),
+    (
+      {"dataloader__balance_rows": 8},
+      "Here dataloader.balance_shares is unset. Set dataloader.balance_shares,"
+      " or leave dataloader.balance_rows unset.",
+    ),
+  ],
+)
+def test_what_one_key_decides_is_told_by_that_key(overrides, said):
+  with pytest.raises(ValueError, match=re.escape(said)):
+    check(documents(**overrides))
