@@ -123,6 +123,9 @@ def test_padding_is_no_sequence_and_no_source_whatever_it_weighs():
   assert sums.tolist() == counts.tolist() == [4, 2]
   # Tokens weigh what they are given.
   assert float(loss.num_loss_tokens(batch)) == 39
+  # As many sequences as positions, the most there may be.
+  full = _batch([[1, 2, 3]], [[1, 1, 1]], [[0] * 3])
+  assert int(loss.num_loss_sequences(full)) == 3
 
 
 def test_a_large_sum_grows_by_the_tokens_of_further_rows():
