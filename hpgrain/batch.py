@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from hpgrain import attention, attention_adapters, context_parallel
+from hpgrain.arguments import integer
 from hpgrain.attention_inputs import Adapter, AttentionInputs
 from hpgrain.context_layout import ROW_ORDER, ContextLayout
 from hpgrain.records import (
@@ -22,6 +23,9 @@ from hpgrain.records import (
   POSITION_IDS,
   SEGMENT_IDS,
 )
+
+# One key more, as window_keys="reference" counts them, is an int32 too.
+MAX_WINDOW = 2**31 - 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +45,12 @@ class AttentionOptions:
     layout: which position of its row each slot of the batch holds.
     max_segments: segments of a row at most, that of its padding counted; None:
       as many as there are positions. Adapters that list segments have room
-      for as many.
+      for as many, and queries of a row that has more see no key: nobody can
+      raise an error for it inside `jit`.
+
+  Raises:
+    ValueError: for an unknown mode, one of mode and adapter without the other,
+      a window of no key, or fewer than 2 segments.
   """
 
   attention_mode: str = "segment_ids"
@@ -62,6 +71,20 @@ class AttentionOptions:
         'attention_mode="compressed" and an adapter belong together, got'
         f" attention_mode={self.attention_mode!r} and adapter={self.adapter}."
       )
+    if self.sliding_window is not None:
+      integer(
+        "sliding_window", self.sliding_window, minimum=1, maximum=MAX_WINDOW
+      )
+    if self.max_segments is not None:
+      # One, and the padding behind it.
+      integer("max_segments", self.max_segments, minimum=2)
+
+  @property
+  def keys_seen(self) -> int | None:
+    """Keys that a query sees, its own included; None: all before it."""
+    if self.sliding_window is None:
+      return None
+    return 1 + attention.window_reach(self.sliding_window, self.window_keys)
 
 
 def model_inputs(
@@ -70,14 +93,17 @@ def model_inputs(
   """Returns what a model's forward pass takes; call it inside `jit`.
 
   Args:
-    batch: of the loader.
+    batch: of the loader; int32[rows, S] each, in slot order.
     **options: the attributes of `AttentionOptions`.
 
   Returns:
-    input_ids, labels, position_ids and segment_ids as they are; with
-    attention_mode="dense" `attention_mask`, with a sliding_window `swa_mask`,
-    each bool[rows, 1, S, S], True = may attend. With "ltor" `attention_mask`
-    is Megatron's: True = masked. With "compressed" `packed_seq_params`.
+    input_ids, labels, position_ids and segment_ids as they are, int32[rows,
+    S]; with attention_mode="dense" `attention_mask`, with a sliding_window and
+    without an adapter `swa_mask`, each bool[rows, 1, S, S], indexed [row, head,
+    query, key] in slot order, True = may attend. With "ltor" `attention_mask`
+    is Megatron's, of the same shape: True = masked. With "compressed"
+    `packed_seq_params`, what the adapter returns: `attention_adapters` has the
+    shapes.
 
   Raises:
     ValueError: for an option there is none of, or a batch without one of its
@@ -119,16 +145,17 @@ def attention_inputs(
   batch: Mapping[str, jax.Array], options: AttentionOptions
 ) -> AttentionInputs:
   """Returns what an adapter is given of a batch."""
-  window = options.sliding_window
-  if window is not None:
-    window = 1 + attention.window_reach(window, options.window_keys)
   segment_ids = batch[SEGMENT_IDS]
   return AttentionInputs(
     segment_ids=segment_ids,
     position_ids=batch[POSITION_IDS],
     layout=options.layout,
-    max_segments=options.max_segments or segment_ids.shape[1],
-    sliding_window=window,
+    max_segments=(
+      segment_ids.shape[1]
+      if options.max_segments is None
+      else options.max_segments
+    ),
+    sliding_window=options.keys_seen,
   )
 
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from hpgrain import loss_inputs, model_inputs, num_loss_tokens
+from hpgrain.batch import MAX_WINDOW, AttentionOptions
 
 _X = -100
 
@@ -55,6 +56,42 @@ def test_masks_are_made_on_request_inside_jit():
   wider = model_inputs(fields, sliding_window=2, window_keys="reference")
   assert wider["swa_mask"][0, 0, 2].astype(int).tolist() == [1, 1, 1, 0, 0]
   assert "attention_mask" not in wider
+
+
+def test_a_window_is_counted_in_keys_with_the_querys_own():
+  assert AttentionOptions().keys_seen is None
+  assert AttentionOptions(sliding_window=4).keys_seen == 4
+  wider = AttentionOptions(sliding_window=4, window_keys="reference")
+  assert wider.keys_seen == 5
+
+
+@pytest.mark.parametrize(
+  "options, said",
+  [
+    ({"sliding_window": 0}, "sliding_window must be at least 1, got 0"),
+    ({"sliding_window": 2**40}, "must be at most 2147483646, got 1099511"),
+    ({"sliding_window": 2.0}, r"sliding_window must be an integer, got 2\.0"),
+    ({"max_segments": 1}, "max_segments must be at least 2, got 1"),
+    ({"max_segments": 0}, "max_segments must be at least 2, got 0"),
+    ({"max_segments": -1}, "max_segments must be at least 2, got -1"),
+    ({"max_segments": 1.5}, r"max_segments must be an integer, got 1\.5"),
+  ],
+)
+def test_numbers_that_are_none_are_refused(options, said):
+  with pytest.raises(ValueError, match=said):
+    model_inputs(_batch(), **options)
+
+
+def test_the_widest_window_is_all_before():
+  fields = _batch()
+  for keys in ("inclusive", "reference"):
+    made = model_inputs(
+      fields,
+      attention_mode="dense",
+      sliding_window=MAX_WINDOW,
+      window_keys=keys,
+    )
+    assert (made["swa_mask"] == made["attention_mask"]).all()
 
 
 def test_an_unknown_attention_mode_is_refused():

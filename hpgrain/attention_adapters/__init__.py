@@ -52,7 +52,9 @@ def resolve(adapter: str | Callable[..., Any]) -> Adapter:
     ValueError: there is no such name, module or function, or it cannot be
       called with those arguments.
   """
-  if isinstance(adapter, KeywordAdapter) or adapter in ADAPTERS.values():
+  # By identity: an array, or another's object, compares as it likes.
+  known = any(adapter is other for other in ADAPTERS.values())
+  if known or isinstance(adapter, KeywordAdapter):
     return adapter  # type: ignore[return-value]
   if not isinstance(adapter, str):
     return KeywordAdapter(adapter)

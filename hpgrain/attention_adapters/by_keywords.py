@@ -5,7 +5,8 @@ It is called inside `jit` with keyword arguments, all of them always:
   cu_seq_lens        int32[rows, max_segments + 1]: 0, the end of each segment,
                      and S from the last one on. Global and in the order of
                      the row, whatever the layout; padding at a row's end is a
-                     segment by itself (`attention.cu_seq_lens`).
+                     segment by itself (`attention.cu_seq_lens`). -1 throughout
+                     in a row that has more segments than max_segments.
   local_input_shape  (rows of cu_seq_lens, positions of a row that one
                      context-parallel rank holds), two ints.
   cp_rank            0 where cp_size is 1, else None: `jit` sees the global
@@ -17,7 +18,7 @@ It is called inside `jit` with keyword arguments, all of them always:
   causal             True.
   sliding_window     int, keys that a query sees, its own counted; None: all.
 
-It returns arrays, or any pytree of them.
+It returns a JAX array, or any pytree with one at least.
 """
 
 import dataclasses
@@ -66,7 +67,8 @@ class KeywordAdapter:
       )
     try:
       signature = inspect.signature(self.function)
-    except ValueError:  # Some that are written in C do not tell theirs.
+    except (TypeError, ValueError):
+      # Some that are written in C do not tell theirs.
       return
     try:
       signature.bind(**dict.fromkeys(KEYWORDS))
@@ -100,11 +102,11 @@ class KeywordAdapter:
       causal=True,
       sliding_window=inputs.sliding_window,
     )
-    if not jax.tree.leaves(made):
+    if not any(isinstance(x, jax.Array) for x in jax.tree.leaves(made)):
       raise ValueError(
         f"attention_adapter {self._said} returned {made!r}, which holds no"
-        " array: attention would not know where segments end. Return what the"
-        " kernel takes."
+        " JAX array: attention would not know where segments end. Return what"
+        " the kernel takes."
       )
     return made
 
@@ -117,10 +119,10 @@ def load(name: str) -> Any:
       What goes wrong inside the module is raised as it is.
   """
   path, _, attribute = name.partition(":")
-  if not path or not attribute:
+  if not path or not attribute or path.startswith("."):
     raise ValueError(
       "attention_adapter is written 'package.module:function' for a function"
-      f" of yours; got {name!r}."
+      f" of yours, with the module's whole name; got {name!r}."
     )
   try:
     module = importlib.import_module(path)

@@ -14,7 +14,9 @@ r"""A batch in, lengths and offsets of JAX's cuDNN attention out.
 An offset is where a segment begins. Segments that are listed cover the row:
 room that one leaves is its own, padding at the end is one by itself. So every
 position's output is written, and no query that is not padding sees a key that
-is, since causality hides what comes after it.
+is, since causality hides what comes after it. A row of more segments than
+there is room for is one that sees no key: kv_seqlen 0, and with one segment
+both lengths 0, which writes zeros.
 
 Queries and keys are numbered alike, so rows are whole and in their order:
 cp = 1. The packed form needs a Hopper GPU, cuDNN 9.6, and, before the JAX that
@@ -36,14 +38,20 @@ from hpgrain.attention_inputs import AttentionInputs
 def adapt(inputs: AttentionInputs) -> dict[str, jax.Array]:
   """Returns keyword arguments of the functions above.
 
+  Returns:
+    int32[rows] each, of rows of one segment: `query_seq_lengths` and
+    `key_value_seq_lengths`, the positions before the padding. Else, with M =
+    max_segments: `q_seqlen` and `kv_seqlen`, int32[rows, M], positions of a
+    segment, and `q_offsets` and `kv_offsets`, int32[rows, M + 1], the position
+    in its row where it begins; -1 past the last segment.
+
   Raises:
     ValueError: rows are split, or the segments of a row are not limited.
   """
   inputs.require_whole_rows("cudnn", "numbers queries and keys from 0")
-  ends = inputs.cu_seq_lens
   length = inputs.segment_ids.shape[1]
   if inputs.has_one_segment:
-    lengths = (inputs.segment_ids > 0).sum(axis=1, dtype=jnp.int32)
+    lengths = inputs.lengths_of_one
     return {"query_seq_lengths": lengths, "key_value_seq_lengths": lengths}
   if inputs.max_segments >= length:
     raise ValueError(
@@ -54,6 +62,11 @@ def adapt(inputs: AttentionInputs) -> dict[str, jax.Array]:
       " reset_attention_mask=False, or take 'splash', 'pallas_gpu' or"
       " 'context_parallel', which need no such number."
     )
+  ends = inputs.cu_seq_lens
+  # Too many segments: one of the whole row, whose output is written.
+  fits = ends[:, -1:] == length
+  whole = jnp.full_like(ends, length).at[:, 0].set(0)
+  ends = jnp.where(fits, ends, whole)
   begin = ends[:, :-1]
   is_there = begin < length
   seqlen = jnp.where(is_there, ends[:, 1:] - begin, -1)
@@ -62,7 +75,7 @@ def adapt(inputs: AttentionInputs) -> dict[str, jax.Array]:
   offsets = jnp.pad(offsets, ((0, 0), (0, 1)), constant_values=-1)
   return {
     "q_seqlen": seqlen,
-    "kv_seqlen": seqlen,
+    "kv_seqlen": jnp.where(fits, seqlen, jnp.minimum(seqlen, 0)),
     "q_offsets": offsets,
     "kv_offsets": offsets,
   }

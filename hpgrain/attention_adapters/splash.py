@@ -37,13 +37,23 @@ def adapt(inputs: AttentionInputs) -> "splash_attention.SegmentIds":
 
   The window is the mask's, see `mask`.
 
+  Returns:
+    `q`, int32[rows, S] in slot order, and `kv`, int32[rows, S] in the order of
+    the row.
+
   Raises:
-    ValueError: each row has an order of its own.
+    ValueError: each row has an order of its own, or a rank's positions are no
+      multiple of 128.
   """
   # Pallas takes most of a second to import.
   from jax.experimental.pallas.ops.tpu import splash_attention
 
   _check(inputs.layout)
+  inputs.require_multiple(
+    "splash",
+    128,
+    "takes blocks of multiples of 128 keys and, for the gradient, queries",
+  )
   keys = inputs.segment_ids
   if not inputs.layout.is_identity:
     keys = context_parallel.in_row_order(keys, inputs.row_positions)

@@ -49,6 +49,12 @@ def adapt(
 ) -> dict[str, tuple[jax.Array, jax.Array]]:
   """Returns arguments of the factories above, (queries, keys) each.
 
+  Returns:
+    `seqlens`, a pair of int32[rows], the positions before the padding; 0, so
+    that nothing is attended to, in a row of more than one segment. Or
+    `segment_ids` and `segment_pos`, pairs of int32[rows, S] in slot order: 0 =
+    padding, and how far each slot is behind its segment's begin.
+
   Raises:
     ValueError: TransformerEngine has no such order for such rows.
   """
@@ -56,7 +62,7 @@ def adapt(
   ids = inputs.segment_ids
   ranks, name = inputs.layout.num_ranks, inputs.layout.name
   if inputs.has_one_segment and (ranks == 1 or name != STRIPED):
-    lengths = (ids > 0).sum(axis=1, dtype=jnp.int32)
+    lengths = inputs.lengths_of_one
     return {"seqlens": (lengths, lengths)}
   positions = segment_positions(inputs)
   return {"segment_ids": (ids, ids), "segment_pos": (positions, positions)}
@@ -72,7 +78,8 @@ def seqlens_and_offsets(
   Returns:
     `seqlens` int32[rows, M], how many tokens segments 1, 2, ... have, and
     `seq_offsets` int32[rows, M + 1], where each begins; -1 past the last.
-    M = max_segments. Padding is in no segment.
+    M = max_segments. Padding is in no segment, and nor is anything of a row
+    that has more than M with its padding.
 
   Raises:
     ValueError: rows are split.
@@ -85,8 +92,9 @@ def seqlens_and_offsets(
   rows, most = begin.shape
   count = jnp.zeros((rows, most + 1), jnp.int32)
   count = count.at[jnp.arange(rows)[:, None], ids].add(1)[:, 1:]
-  seqlens = jnp.where(count > 0, count, -1)
-  offsets = jnp.where(count > 0, begin, -1)
+  is_there = (count > 0) & (begin >= 0)
+  seqlens = jnp.where(is_there, count, -1)
+  offsets = jnp.where(is_there, begin, -1)
   # One column more than segments: the documented shape.
   offsets = jnp.pad(offsets, ((0, 0), (0, 1)), constant_values=-1)
   return {"seqlens": (seqlens, seqlens), "seq_offsets": (offsets, offsets)}

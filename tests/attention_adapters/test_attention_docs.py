@@ -52,6 +52,7 @@ def test_its_command_is_legal(monkeypatch):
   values(arguments, known_only=True)
   found = check(holder.value).get_batch
   assert found.attention_adapter == "context_parallel"
+  assert holder.value.model.attention == "ring"
 
 
 @pytest.mark.parametrize("name", [*ADAPTERS, *LAYOUTS, *KEYWORDS])

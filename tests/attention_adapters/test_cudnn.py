@@ -193,6 +193,34 @@ def test_wrong_offsets_are_seen(bug):
   assert (seen[real] != mask_of(inputs)[real]).any()
 
 
+@pytest.mark.parametrize("window", [None, WINDOW])
+def test_a_row_of_too_many_segments_sees_no_key(window):
+  """The first row has 4 segments with its padding, the second 3."""
+  inputs = inputs_of(window=window, max_segments=3)
+  params = cudnn.adapt(inputs)
+  seen = _seen(params, inputs, window)
+  assert not seen[0].any()
+  real = rows_of()[1] > 0
+  np.testing.assert_array_equal(seen[1][real], mask_of(inputs)[1][real])
+  # Its output is written nevertheless.
+  assert params["q_seqlen"].tolist() == [[256, -1, -1], [120, 130, 6]]
+  assert params["kv_seqlen"].tolist() == [[0, -1, -1], [120, 130, 6]]
+  assert params["q_offsets"].tolist() == [[0, -1, -1, -1], [0, 120, 250, -1]]
+  assert (params["kv_offsets"] == params["q_offsets"]).all()
+
+
+def test_a_row_of_two_segments_is_not_taken_for_one():
+  inputs = inputs_of(lengths=((101, 61), (201,)), max_segments=2)
+  params = cudnn.adapt(inputs)
+  assert [x.tolist() for x in params.values()] == [[0, 201]] * 2
+  # What the kernel makes of no keys is zeros, not other documents.
+  attend = _attend(params, None)
+  ones = jnp.ones((2, LENGTH, 1, 8))
+  made = attend(ones, ones, ones)
+  assert (made[0] == 0).all()
+  np.testing.assert_allclose(made[1, :201], 1, rtol=1e-5)
+
+
 def test_a_wrong_window_of_offsets_is_seen():
   inputs = inputs_of(window=WINDOW)
   params = cudnn.adapt(inputs)

@@ -32,6 +32,17 @@ def test_a_bug_is_seen():
   assert error(_attend(one_segment), inputs, gradient=False) > 1e-2
 
 
+@pytest.mark.parametrize("length", [32, 64, 128, 256, 384])
+def test_rows_of_whole_blocks_are_served(length):
+  pallas_gpu.adapt(inputs_of(lengths=((20,),), length=length))
+
+
+@pytest.mark.parametrize("length", [24, 96, 192])
+def test_rows_that_no_blocks_divide_are_refused(length):
+  with pytest.raises(ValueError, match=f"multiple of 128 .* has {length}"):
+    pallas_gpu.adapt(inputs_of(lengths=((20,),), length=length))
+
+
 def test_a_window_is_refused():
   with pytest.raises(ValueError, match="no sliding window, and 40 keys"):
     pallas_gpu.adapt(inputs_of(window=40))

@@ -44,6 +44,7 @@ def test_names_are_adapters():
     ("numpy.no.such:sum", r"there is no module 'numpy\.no'"),
     ("numpy:summ", "module 'numpy' has no 'summ'. Did you mean 'sum'"),
     ("numpy:pi", "'numpy:pi' must be a function .* it is a float"),
+    (".numpy:sum", r"with the module's whole name; got '\.numpy:sum'"),
     ("os:getcwd", r"'os:getcwd' is called with .* its own are \(\)"),
   ],
 )
@@ -61,10 +62,34 @@ def test_a_function_must_take_every_argument():
     resolve(without_window)
 
 
-def test_a_function_that_returns_nothing_is_refused():
-  adapter = resolve(lambda **keywords: None)
-  with pytest.raises(ValueError, match="returned None, which holds no array"):
+class _Odd:
+  def __eq__(self, other):
+    raise TypeError("no comparing")
+
+  __hash__ = None
+
+
+@pytest.mark.parametrize("made", [np.zeros(3), _Odd(), 3, None, ["splash"]])
+def test_what_is_no_function_is_refused(made):
+  with pytest.raises(ValueError, match="must be a function that takes"):
+    resolve(made)
+
+
+@pytest.mark.parametrize("made", [None, {"w": 3}, {}, [np.zeros(3)], "ends"])
+def test_a_function_that_returns_no_array_is_refused(made):
+  adapter = resolve(lambda **keywords: made)
+  with pytest.raises(
+    ValueError, match=r"returned .*, which holds no JAX array"
+  ):
     adapter(inputs_of())
+
+
+def test_a_row_of_too_many_segments_has_no_ends():
+  # The first row has 4 segments with its padding, the second 3.
+  for most, found in ((4, [0, 104, 168, 234, 256]), (3, [-1] * 4)):
+    ends = inputs_of(max_segments=most).cu_seq_lens
+    assert ends[0].tolist() == found
+    assert ends[1, :4].tolist() == [0, 120, 250, 256]
 
 
 @pytest.mark.parametrize("name", _LAYOUTS)

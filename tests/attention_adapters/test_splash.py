@@ -142,7 +142,7 @@ def test_a_wrong_mask_is_seen(bug):
 
 def test_rows_written_out():
   layout = ContextLayout("zigzag", 2)
-  ids = np.array([[1, 1, 0, 0, 2, 2, 2, 0]], np.int32)
+  ids = np.repeat(np.int32([[1, 1, 0, 0, 2, 2, 2, 0]]), 32, axis=1)
   inputs = inputs_of(layout)
   inputs = type(inputs)(
     segment_ids=jnp.asarray(ids),
@@ -152,9 +152,10 @@ def test_rows_written_out():
     sliding_window=None,
   )
   found = jax.jit(lambda: splash.adapt(inputs))()
-  assert found.q.tolist() == [[1, 1, 0, 0, 2, 2, 2, 0]]
-  # Slots hold positions 0 1 6 7, 2 3 4 5.
-  assert found.kv.tolist() == [[1, 1, 2, 2, 2, 0, 0, 0]]
+  assert (found.q == ids).all()
+  # Slots hold positions 0 1 6 7, 2 3 4 5, of 32 each.
+  rows = np.repeat(np.int32([[1, 1, 2, 2, 2, 0, 0, 0]]), 32, axis=1)
+  assert (found.kv == rows).all()
   mask = splash.mask(8, layout, sliding_window=3)
   assert mask == splash.mask(
     8, layout, sliding_window=2, window_keys="reference"
@@ -184,6 +185,15 @@ def test_rows_of_orders_of_their_own_are_refused():
   # One rank has whole rows.
   alone = inputs_of(layout_of("document_zigzag", 1))
   assert splash.adapt(alone).kv is alone.segment_ids
+
+
+@pytest.mark.parametrize("ranks, least", [(1, 128), (2, 256)])
+def test_rows_that_no_blocks_divide_are_refused(ranks, least):
+  layout = layout_of("striped", ranks)
+  splash.adapt(inputs_of(layout, lengths=((60,),), length=least))
+  said = f"'splash' needs rows of a multiple of {least} positions"
+  with pytest.raises(ValueError, match=said):
+    splash.adapt(inputs_of(layout, lengths=((60,),), length=least + 64))
 
 
 def test_illegal_masks_are_refused():

@@ -147,6 +147,26 @@ def test_lengths_of_one_segment_are_the_dense_mask(window):
   assert not _differs(seen, inputs)
 
 
+@pytest.mark.parametrize("name, ranks", [("contiguous", 1), ("zigzag", 2)])
+def test_a_row_of_two_segments_is_not_taken_for_one(name, ranks):
+  inputs = inputs_of(
+    layout_of(name, ranks), lengths=((101, 61), (201,)), max_segments=2
+  )
+  params = transformer_engine.adapt(inputs)
+  assert [x.tolist() for x in params["seqlens"]] == [[0, 201]] * 2
+  assert not interpreters.lengths(*params["seqlens"], length=LENGTH)[0].any()
+
+
+def test_a_row_of_too_many_segments_is_in_none():
+  """The first row has 4 segments with its padding, the second 3."""
+  params = transformer_engine.seqlens_and_offsets(inputs_of(max_segments=3))
+  for seqlens, offsets in zip(*params.values()):
+    assert seqlens.tolist() == [[-1] * 3, [117, 130, -1]]
+    assert offsets.tolist() == [[-1] * 4, [0, 120, -1, -1]]
+  seen = _by_offsets(params, None)
+  assert not seen[0].any() and seen[1].any()
+
+
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_the_orders_are_transformer_engines(ranks):
   row = np.arange(64)
