@@ -3,28 +3,34 @@
   get_batch.attention_mode, attention_adapter, sliding_window, window_keys
   dataloader.max_segments, and what else limits the segments of a row
 
-An adapter is called once on shapes alone, before any data is read: what it
-cannot serve on this mesh is said there.
+An adapter is called on shapes alone, before any data is read, for every length
+that a batch may have: what it cannot serve on this mesh is said there.
 """
+
+import dataclasses
 
 import jax
 import ml_collections as mlc
 import numpy as np
 
-from hpgrain import attention_adapters, batch, config_uses
+from hpgrain import attention_adapters, batch, config_uses, online_pipeline
 from hpgrain.batch import AttentionOptions
 from hpgrain.context_layout import ContextLayout
+from hpgrain.length_buckets import length_buckets
 from hpgrain.records import INPUT_IDS, LABELS, POSITION_IDS, SEGMENT_IDS
 
 
 def attention_options(
-  config: mlc.ConfigDict, layout: ContextLayout
+  config: mlc.ConfigDict, layout: ContextLayout, *, multiple: int
 ) -> AttentionOptions:
   """Returns how a batch becomes what a model takes.
+
+  Without the layout: the loader adds that of its batches.
 
   Args:
     config: what `config.check` returned.
     layout: of the batch on the mesh.
+    multiple: of positions, to which rows of examples are padded there.
 
   Raises:
     ValueError: there is no such adapter, or it cannot serve such batches.
@@ -37,7 +43,6 @@ def attention_options(
     attention_mode=mode,
     sliding_window=get_batch.sliding_window,
     window_keys=get_batch.window_keys,
-    layout=layout,
     max_segments=max_segments(config),
     adapter=(
       attention_adapters.resolve(get_batch.attention_adapter)
@@ -47,7 +52,10 @@ def attention_options(
   )
   if mode == "compressed":
     _check_rooms(config)
-    _try(config, options)
+    tried = dataclasses.replace(options, layout=layout)
+    for length in _row_lengths(config):
+      rows = config_uses.batch_rows(config)
+      _try(tried, rows, -(-length // multiple) * multiple)
   return options
 
 
@@ -82,13 +90,21 @@ def _check_rooms(config: mlc.ConfigDict) -> None:
     )
 
 
-def _try(config: mlc.ConfigDict, options: AttentionOptions) -> None:
+def _row_lengths(config: mlc.ConfigDict) -> tuple[int, ...]:
+  """Returns every length that rows of a batch may have, before rounding."""
+  if not config_uses.is_online(config) and not config_uses.is_packed(config):
+    return (config_uses.token_budget(config),)
+  options = online_pipeline.packing_options(config)
+  asked = tuple(config.dataloader.length_buckets)
+  if config_uses.is_streamed(config):
+    # One shape, which holds every row.
+    return (max((options.budget, *asked)),)
+  return length_buckets(asked, options).positions
+
+
+def _try(options: AttentionOptions, rows: int, positions: int) -> None:
   """Runs the adapter on the shape of a batch."""
-  length, multiple = config_uses.token_budget(config), options.layout.multiple
-  field = jax.ShapeDtypeStruct(
-    (config_uses.batch_rows(config), -(-length // multiple) * multiple),
-    np.int32,
-  )
+  field = jax.ShapeDtypeStruct((rows, positions), np.int32)
   names = (INPUT_IDS, LABELS, POSITION_IDS, SEGMENT_IDS)
 
   def run(fields: dict[str, jax.Array]) -> None:

@@ -99,7 +99,6 @@ def check_rules(config: mlc.ConfigDict, *, mesh_is_given: bool = False) -> None:
   check_rows(config)
   _check_ids(config.dataset.data_config)
   _check_end_of_data(config)
-  _check_labels(config)
   _check_attention(config.get_batch)
   _check_layout(config)
   if config.model.width % config.model.heads:
@@ -226,15 +225,6 @@ def _check_end_of_data(config: mlc.ConfigDict) -> None:
     raise ValueError(
       "dataloader.sampler_type='single' is one epoch, but dataloader.epochs is"
       f" {dataloader.epochs}. Set sampler_type='cyclic' or leave epochs unset."
-    )
-
-
-def _check_labels(config: mlc.ConfigDict) -> None:
-  if not config.get_batch.labels_are_shifted and config.mesh.cp > 1:
-    raise ValueError(
-      "get_batch.labels_are_shifted=False cannot go with mesh.cp="
-      f"{config.mesh.cp}: a slice's last label is its neighbour's first token."
-      " Shift labels in the loader, or set mesh.cp=1."
     )
 
 

@@ -8,7 +8,7 @@ checks one value, `config_rules.py` what several keys must agree on.
 
 from collections.abc import Mapping
 
-from hpgrain.config_key import NUMBERS, Key, section
+from hpgrain.config_key import INT32_MAX, NUMBERS, Key, section
 from hpgrain.config_schema_data import DATA_KEYS
 from hpgrain.context_layout import LAYOUTS
 
@@ -83,10 +83,11 @@ KEYS: tuple[Key, ...] = (
         "No loss where the label begins another document.", only="cut"),
     Key("labels_are_shifted", bool, True,
         "The loader shifts labels; False: the model does."),
-    Key("sliding_window", int, None, "Keys each query may see.", minimum=1),
+    Key("sliding_window", int, None, "Keys each query may see.", minimum=1,
+        maximum=INT32_MAX - 1),
     Key("window_keys", str, "inclusive",
         "The window counts the query's own key; `reference`: one key more.",
-        legal=("inclusive", "reference")),
+        legal=("inclusive", "reference"), only="window"),
     Key("context_parallel_layout", str, "contiguous",
         "Which positions a `cp` device holds: a run of them (`contiguous`), a"
         " chunk from each end (`zigzag`), every cp-th (`striped`), or a chunk"
@@ -107,7 +108,8 @@ KEYS: tuple[Key, ...] = (
     Key("heads", int, 4, "Its attention heads; divide width.", minimum=1),
     Key("attention", str, "dense",
         "How it attends: by an S x S mask, or with positions left on their"
-        " `cp` devices, to which keys are sent (`ring`, `all_gather`).",
+        " `cp` devices, to which keys are sent (`ring`, `all_gather`), by"
+        " segment_ids or what the adapter `context_parallel` makes.",
         legal=("dense", "ring", "all_gather")),
   ),
   *section("optimizer",

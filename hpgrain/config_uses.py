@@ -168,6 +168,10 @@ USES: Mapping[str, Use] = {
     "get_batch.attention_mode='compressed'",
     lambda c: c.get_batch.attention_mode == "compressed",
   ),
+  "window": Use(
+    "a window (get_batch.sliding_window)",
+    lambda c: c.get_batch.sliding_window is not None,
+  ),
   "balanced": Use(
     "dataloader.balance_shares", lambda c: bool(c.dataloader.balance_shares)
   ),

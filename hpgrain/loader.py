@@ -25,7 +25,12 @@ from hpgrain.records import SEGMENT_IDS
 
 
 class Loader(grain.IterDataset):
-  """The batches of one split; `iter(loader)` begins at its first row."""
+  """The batches of one split; `iter(loader)` begins at its first row.
+
+  Attributes:
+    spec: what the batches are.
+    attention: what `model_inputs` adds to one, with the batches' layout.
+  """
 
   def __init__(
     self,
@@ -43,7 +48,8 @@ class Loader(grain.IterDataset):
       spec: the batches.
       prefetch: how many batches a thread keeps ready; 0 makes each one when
         it is asked for.
-      attention: what `model_inputs` adds; default nothing.
+      attention: what `model_inputs` adds; default nothing. Its layout is the
+        batches' own, whatever it says.
       asked_rows: rows the run asks for, in an order that depends on how many
         and leaves it to the first start: a restored state says for how many
         that was, and fewer are refused. None: nothing is left open.
@@ -57,7 +63,9 @@ class Loader(grain.IterDataset):
     self.spec = spec
     self._prefetch = integer("prefetch", prefetch, minimum=0)
     self._num_workers = integer("num_workers", num_workers, minimum=0)
-    self._attention = attention or AttentionOptions()
+    self.attention = dataclasses.replace(
+      attention or AttentionOptions(), layout=spec.layout.context
+    )
     self._asked_rows = asked_rows
     self._sharding = sharding
 
@@ -107,7 +115,7 @@ class Loader(grain.IterDataset):
   @property
   def attention_mode(self) -> str:
     """What `model_inputs` adds for attention: see `AttentionOptions`."""
-    return self._attention.attention_mode
+    return self.attention.attention_mode
 
   @property
   def vocab_size(self) -> int | None:
@@ -138,9 +146,8 @@ class Loader(grain.IterDataset):
 
     `batch.model_inputs` with what the configuration asks for.
     """
-    chosen = dataclasses.replace(self._attention, layout=self.context_layout)
     return explicit_axes.made_of_batch(
-      lambda fields: batch.model_inputs(fields, **vars(chosen)),
+      lambda fields: batch.model_inputs(fields, **vars(self.attention)),
       fields,
       self.sharding,
     )

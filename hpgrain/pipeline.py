@@ -82,7 +82,9 @@ def build(config: mlc.ConfigDict, mesh: Mesh) -> Loaders:
     parts=shard.num_parts(sharding),
     context=context,
   )
-  attention = attention_options(config, context)
+  attention = attention_options(
+    config, context, multiple=shard.positions_multiple(sharding, context)
+  )
   if config_uses.is_online(config) or config_uses.is_packed(config):
     arguments = {}
     if not config_uses.is_online(config):

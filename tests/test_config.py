@@ -340,10 +340,6 @@ _MOCK = {"dataset__data_config__mock_data": True}
       {"dataloader__sampler_type": "single", "dataloader__epochs": 2},
       r"sampler_type='single' is one epoch, but dataloader\.epochs is 2",
     ),
-    (
-      {"get_batch__labels_are_shifted": False, "mesh__cp": 2},
-      r"labels_are_shifted=False cannot go with mesh\.cp=2",
-    ),
     ({"model__heads": 3}, r"heads must divide model\.width, got 3 and 128"),
     ({"mesh__axes": ()}, r"mesh\.axes must be unlike names, got \(\)"),
     ({"mesh__axes": ("data", "data")}, r"mesh\.axes must be unlike names"),

@@ -1,9 +1,12 @@
 """What a configuration tells attention, and which adapters it refuses."""
 
+import random
+
+import corpora
 import jax
 import numpy as np
 import pytest
-from config_trees import documents, online, packed, tree
+from config_trees import documents, online, packed, streamed, tree
 from jax.sharding import AxisType
 
 from hpgrain import attention_adapters, pipeline
@@ -27,8 +30,9 @@ def _cut(adapter, **overrides):
   return tree({**_MOCK, "get_batch__attention_adapter": adapter}, overrides)
 
 
-def _options(config, layout=ROW_ORDER):
-  return attention_options(check(config), layout)
+def _options(config, layout=ROW_ORDER, multiple=1):
+  multiple = np.lcm(multiple, layout.multiple)
+  return attention_options(check(config), layout, multiple=int(multiple))
 
 
 def test_without_an_adapter_nothing_is_resolved():
@@ -41,6 +45,7 @@ def test_options_are_those_of_the_configuration():
   options = _options(
     _cut(
       "splash",
+      dataset__data_config__seq_length=256,
       get_batch__sliding_window=3,
       get_batch__window_keys="reference",
     ),
@@ -48,7 +53,24 @@ def test_options_are_those_of_the_configuration():
   )
   assert options.adapter is attention_adapters.ADAPTERS["splash"]
   assert (options.sliding_window, options.window_keys) == (3, "reference")
-  assert options.layout is layout
+  # The loader adds its batches' own.
+  assert options.layout is ROW_ORDER
+
+
+def test_a_window_is_what_gives_its_kind_a_meaning():
+  said = r"window_keys is 'reference', and has a meaning only for a window"
+  with pytest.raises(ValueError, match=said):
+    check(documents(get_batch__window_keys="reference"))
+  check(
+    documents(get_batch__window_keys="reference", get_batch__sliding_window=1)
+  )
+
+
+def test_a_window_is_an_int32():
+  said = "sliding_window must be an int of at least 1 and at most 2147483646"
+  with pytest.raises(ValueError, match=said):
+    check(documents(get_batch__sliding_window=2**31 - 1))
+  check(documents(get_batch__sliding_window=2**31 - 2))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +116,26 @@ def test_segments_of_a_row_are_limited_by_what_makes_it(config, expected):
       "'splash' takes one mask for all rows",
     ),
     (
+      _cut("splash", dataset__data_config__seq_length=192),
+      ROW_ORDER,
+      "'splash' needs rows of a multiple of 128 positions, and a row has 192",
+    ),
+    (
+      _cut("splash", dataset__data_config__seq_length=128),
+      ContextLayout("striped", 2),
+      "multiple of 256 positions, and a row has 128, 64 on each of cp=2",
+    ),
+    (
+      _cut("pallas_gpu", dataset__data_config__seq_length=192),
+      ROW_ORDER,
+      "'pallas_gpu' needs rows of a multiple of 128 positions, .* has 192",
+    ),
+    (
+      _cut("pallas_gpu", dataset__data_config__seq_length=96),
+      ROW_ORDER,
+      "a row has 96. The kernel takes blocks of 128, or one of 64, 32 or 16",
+    ),
+    (
       _cut("transformer_engine"),
       ContextLayout("zigzag", 2),
       "context_parallel_layout='striped'",
@@ -115,6 +157,93 @@ def test_what_an_adapter_cannot_serve_is_refused(config, layout, said):
     _options(config, layout)
 
 
+def _compressed(make, adapter, **overrides):
+  return make(
+    get_batch__attention_mode="compressed",
+    get_batch__attention_adapter=adapter,
+    **overrides,
+  )
+
+
+_FIXED = {"training__micro_batch_size": 4, "training__global_batch_size": 8}
+
+
+@pytest.mark.parametrize(
+  "config, said",
+  [
+    (
+      # So many segments of so few positions, in one of the three alone.
+      _compressed(
+        online,
+        "cudnn",
+        data_transform__max_seq_len=16,
+        dataloader__length_buckets=(4, 8, 64),
+        **_FIXED,
+      ),
+      "5 segments of 4 positions would be an S x S array",
+    ),
+    (
+      _compressed(
+        documents,
+        "splash",
+        dataset__data_config__seq_length=256,
+        dataloader__overlong="own_row",
+        dataloader__length_buckets=(256, 320),
+      ),
+      "multiple of 128 positions, and a row has 320",
+    ),
+    (
+      _compressed(
+        streamed,
+        "splash",
+        data_transform__max_seq_len=256,
+        dataloader__packer="pad",
+        dataloader__length_buckets=(320,),
+      ),
+      "multiple of 128 positions, and a row has 320",
+    ),
+  ],
+)
+def test_every_length_that_a_batch_may_have_is_tried(config, said):
+  with pytest.raises(ValueError, match=said):
+    _options(config)
+
+
+def test_lengths_that_no_batch_has_are_not_tried():
+  _options(
+    _compressed(
+      online,
+      "splash",
+      data_transform__max_seq_len=50,
+      dataloader__length_buckets=(128, 256),
+      **_FIXED,
+    )
+  )
+
+
+_seen = []
+
+
+def _shapes(*, cu_seq_lens, local_input_shape, **others):
+  del others
+  _seen.append(local_input_shape)
+  return cu_seq_lens
+
+
+def test_an_adapter_is_tried_on_the_rows_and_positions_of_a_batch(monkeypatch):
+  monkeypatch.setattr("test_config_attention._seen", [])
+  config = _compressed(
+    online,
+    "test_config_attention:_shapes",
+    data_transform__max_seq_len=5,
+    dataloader__length_buckets=(9, 20),
+    **_FIXED,
+  )
+  # Rows are padded to what cp and tp split; a rank has a half of them.
+  _options(config, ContextLayout("zigzag", 2), multiple=12)
+  assert _seen == [(2, 6), (2, 12)]
+
+
 def test_megatrons_mask_and_a_kernels_inputs_exclude_each_other():
   config = _cut("splash", dataset__data_path="/data/books")
   config["dataset"]["data_config"].update(
@@ -133,22 +262,114 @@ def _mesh(kind=AxisType.Auto, cp=2):
   )
 
 
-def test_a_run_has_what_its_kernel_takes():
-  config = _cut(
-    "splash",
-    mesh__cp=2,
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+  """Documents of up to 90 tokens: a row of 256 holds some of them."""
+  documents_of = corpora.random_documents(
+    random.Random(0), num_documents=60, max_length=90, vocab_size=64
+  )
+  return corpora.write_pair(tmp_path_factory.mktemp("pair") / "a", documents_of)
+
+
+def _packed_batch(prefix, adapter, layout, cp=2):
+  """A loader's first batch of packed documents, and what its kernel takes.
+
+  Besides, the segments in the order of the row, and that order: of
+  "document_zigzag" it is the rows' own.
+  """
+  config = _compressed(
+    documents,
+    adapter,
+    dataset__data_path=prefix,
+    dataset__data_config__seq_length=256,
+    dataset__data_config__vocab_size=64,
+    dataset__data_config__split="1,0,0",
+    dataloader__segment_multiple=4,
+    dataloader__overlong="split",
+    dataloader__max_segments=16,
+    training__global_batch_size=4,
+    training__eval_iters=0,
+    mesh__cp=cp,
     mesh__data=1,
     mesh__tp=1,
-    get_batch__context_parallel_layout="striped",
+    get_batch__context_parallel_layout=layout,
   )
-  loader = pipeline.build(config, _mesh()).train
-  batch = next(iter(loader))
-  made = jax.jit(loader.model_inputs)(batch)["packed_seq_params"]
-  order = loader.context_layout.order(16)
-  ids = np.asarray(batch["segment_ids"])
-  np.testing.assert_array_equal(made.q, ids)
-  np.testing.assert_array_equal(np.asarray(made.kv)[:, order], ids)
-  assert (ids != np.asarray(made.kv)).any() or (ids == ids[:, :1]).all()
+  loader = pipeline.build(config, _mesh(cp=cp)).train
+  batches = iter(loader)
+  batch = next(batches)
+  batches.close()
+  takes = jax.jit(lambda batch: loader.model_inputs(batch)["packed_seq_params"])
+  made = takes(batch)
+  slots = np.asarray(batch["segment_ids"])
+  # Positions count up in a row, so they say its order.
+  order = np.asarray(batch["position_ids"])
+  rows = np.take_along_axis(slots, np.argsort(order, axis=1), axis=1)
+  # What the rows are worth: more than one segment, room behind one, padding.
+  assert slots.max() > 1 and (slots == 0).any()
+  assert all((np.diff(row[row > 0]) >= 0).all() for row in rows)
+  return jax.tree.map(np.asarray, made), slots, rows, order
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag", "striped"])
+def test_a_run_has_what_splash_attention_takes(prefix, layout):
+  made, slots, rows, _ = _packed_batch(prefix, "splash", layout)
+  np.testing.assert_array_equal(made.q, slots)
+  np.testing.assert_array_equal(made.kv, rows)
+  assert (slots != rows).any() == (layout != "contiguous")
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "striped", "document_zigzag"])
+def test_a_run_has_what_a_ring_takes(prefix, layout):
+  made, slots, _, order = _packed_batch(prefix, "context_parallel", layout)
+  np.testing.assert_array_equal(made["segment_ids"], slots)
+  np.testing.assert_array_equal(made["row_positions"], order)
+  np.testing.assert_array_equal(made["position_ids"], order)
+
+
+def test_a_run_has_what_transformer_engine_takes(prefix):
+  made, slots, rows, order = _packed_batch(
+    prefix, "transformer_engine", "striped"
+  )
+  begins = [{i: row.tolist().index(i) for i in set(row)} for row in rows]
+  behind = [
+    [position - begin[i] for i, position in zip(ids, positions)]
+    for begin, ids, positions in zip(begins, slots.tolist(), order.tolist())
+  ]
+  for ids, positions in zip(made["segment_ids"], made["segment_pos"]):
+    np.testing.assert_array_equal(ids, slots)
+    np.testing.assert_array_equal(
+      positions[slots > 0], np.array(behind)[slots > 0]
+    )
+
+
+def _begins(row):
+  """Where segments of a row begin, the padding at its end one of them."""
+  begins = [row.tolist().index(i) for i in range(1, row.max() + 1)]
+  end = int(np.flatnonzero(row)[-1]) + 1
+  return begins + [end] * (end < len(row))
+
+
+def test_a_run_has_what_cudnn_takes(prefix):
+  made, _, rows, _ = _packed_batch(prefix, "cudnn", "contiguous", cp=1)
+  for row, offsets, lengths in zip(rows, made["q_offsets"], made["q_seqlen"]):
+    begins = _begins(row)
+    assert offsets[offsets >= 0].tolist() == begins
+    assert lengths[lengths >= 0].tolist() == np.diff([*begins, 256]).tolist()
+
+
+def test_a_run_has_the_ids_that_pallas_takes(prefix):
+  made, slots, _, _ = _packed_batch(prefix, "pallas_gpu", "contiguous", cp=1)
+  np.testing.assert_array_equal(made["segment_ids"], slots)
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "striped"])
+def test_a_run_tells_a_function_where_segments_end(prefix, layout):
+  name = "test_config_attention:_only_ends"
+  made, _, rows, _ = _packed_batch(prefix, name, layout)
+  for row, ends in zip(rows, made["ends"]):
+    expected = [*_begins(row), 256]
+    assert ends[: len(expected)].tolist() == expected
+    assert (ends[len(expected) :] == 256).all()
 
 
 def test_a_mesh_that_an_adapter_cannot_serve_is_refused_before_data_is_read():
@@ -162,6 +383,11 @@ def test_a_mesh_that_an_adapter_cannot_serve_is_refused_before_data_is_read():
   config["dataset"]["data_config"].pop("mock_data")
   with pytest.raises(ValueError, match="'pallas_gpu' needs whole rows"):
     pipeline.build(config, _mesh())
+
+
+def _only_ends(*, cu_seq_lens, **others):
+  del others
+  return {"ends": cu_seq_lens}
 
 
 def _ends(*, cu_seq_lens, sliding_window, **others):
@@ -186,6 +412,7 @@ def test_axes_of_explicit_types_give_the_same(adapter, layout, cp):
     mesh__data=1,
     mesh__tp=1,
     get_batch__context_parallel_layout=layout,
+    dataset__data_config__seq_length=256,
     get_batch__reset_attention_mask=adapter != "cudnn",
     get_batch__sliding_window=5,
   )

@@ -337,10 +337,6 @@ _TOKENIZER = "model_assets__tokenizer__pretrained_model_name_or_path"
     ({"dataloader__num_workers": -1}, r"num_workers must be an int of at leas"),
     ({"dataloader__num_streams": 8}, r"num_streams is 8, and .* in streams"),
     (
-      {"get_batch__labels_are_shifted": False, "mesh__cp": 2},
-      r"labels_are_shifted=False cannot go with mesh\.cp=2",
-    ),
-    (
       {"dataloader__sampler_type": "single", "dataloader__epochs": 2},
       r"sampler_type='single' is one epoch, but dataloader\.epochs is 2",
     ),
