@@ -22,7 +22,8 @@ from ml_collections import ConfigDict
 
 import hpgrain
 from hpgrain import attention as masks
-from hpgrain import records
+from hpgrain import attention_adapters, records
+from hpgrain.batch import AttentionOptions
 from hpgrain.loader import Loader
 
 Batch = dict[str, jax.Array]
@@ -86,8 +87,7 @@ def make_steps(
   mesh: Mesh,
   seed: int,
   loader: Loader,
-  attention: str = "dense",
-  window: int | None = None,
+  method: str = "dense",
 ) -> Steps:
   """Builds the functions; they compile when first called.
 
@@ -96,22 +96,16 @@ def make_steps(
     optimizer: as `make_optimizer` makes it.
     mesh: over the devices of all processes.
     seed: of the first parameters.
-    loader: says what the model takes of its batches, and of what kind their
-      labels are.
-    attention: "dense" attends by an S x S mask; "ring" and "all_gather" do by
-      the batch's segment ids, with positions where they are.
-    window: keys that a query sees, its own included; None: all. Of "dense" the
-      loader's masks know.
+    loader: says what the model takes of its batches, the window among it, and
+      of what kind their labels are.
+    method: model.attention: "dense" attends by an S x S mask; "ring" and
+      "all_gather" do by segment ids, with positions where they are.
 
   Raises:
-    ValueError: if the loader makes a mask that nothing would read.
+    ValueError: if the loader makes something for attention that nothing would
+      read.
   """
-  if attention != "dense" and loader.attention_mode == "dense":
-    raise ValueError(
-      f"model.attention={attention!r} attends by segment ids, and"
-      " get_batch.attention_mode='dense' makes an S x S mask that nothing would"
-      " read. Set attention_mode='segment_ids', or model.attention='dense'."
-    )
+  _check_is_read(method, loader.attention)
 
   def init() -> State:
     params = transformer.init(jax.random.key(seed), shape)
@@ -126,7 +120,7 @@ def make_steps(
     if loader.attention_mode == "ltor":
       # Megatron's says where attention is masked, the model's where it is not.
       inputs["attention_mask"] = ~inputs["attention_mask"]
-    elif attention == "dense" and "attention_mask" not in inputs:
+    elif method == "dense" and "attention_mask" not in inputs:
       # The model would take the slots of a layout for positions.
       inputs["attention_mask"] = masks.attention_mask(
         batch[records.SEGMENT_IDS], loader.row_positions(batch)
@@ -136,20 +130,26 @@ def make_steps(
       inputs,
       shape=shape,
       labels_are_shifted=loader.labels_are_shifted,
-      attend=attend_of(batch),
+      attend=attend_of(inputs),
     )
 
-  def attend_of(batch: Batch) -> transformer.Attend | None:
-    if attention == "dense":
+  def attend_of(inputs: dict[str, Any]) -> transformer.Attend | None:
+    if method == "dense":
       return None
+    if loader.attention_mode == "compressed":
+      params = inputs["packed_seq_params"]
+      segment_ids, positions = params["segment_ids"], params["row_positions"]
+    else:
+      segment_ids = inputs[records.SEGMENT_IDS]
+      positions = loader.row_positions(inputs)
     return functools.partial(
       ring_attention.attention,
-      segment_ids=batch[records.SEGMENT_IDS],
-      row_positions=loader.row_positions(batch),
+      segment_ids=segment_ids,
+      row_positions=positions,
       mesh=mesh,
-      method=attention,
+      method=method,
       data_axes=loader.sharding.spec[0],
-      window=window,
+      window=loader.attention.keys_seen,
     )
 
   def mean_loss(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -193,6 +193,36 @@ def make_steps(
     ),
     evaluate=jax.jit(loss_sums, out_shardings=replicated),
     mesh=mesh,
+  )
+
+
+def _check_is_read(method: str, attention: AttentionOptions) -> None:
+  """Raises ValueError if the model would not read what the loader makes."""
+  mode = attention.attention_mode
+  if mode == "compressed":
+    adapter = attention_adapters.resolve(attention.adapter)
+    names = {known: name for name, known in attention_adapters.ADAPTERS.items()}
+    name = names.get(adapter, "a function of yours")
+    if method != "dense" and name == "context_parallel":
+      return
+    raise ValueError(
+      f"model.attention={method!r} would not read the packed_seq_params of"
+      f" get_batch.attention_adapter={name!r}: the example's ring and"
+      " all-gather attention read those of 'context_parallel', and its dense"
+      " attention none. Set model.attention='ring' or 'all_gather' and"
+      " attention_adapter='context_parallel', or attention_mode='segment_ids';"
+      " other kernels are for a model of yours."
+    )
+  if method == "dense" or mode == "segment_ids":
+    return
+  made_by = {
+    "dense": "get_batch.attention_mode='dense'",
+    "ltor": "dataset.data_config.create_ltor_fields_in_dataloader=True",
+  }
+  raise ValueError(
+    f"model.attention={method!r} attends by segment ids, and {made_by[mode]}"
+    " makes an S x S mask that nothing would read. Leave both at their defaults"
+    " (get_batch.attention_mode='segment_ids'), or set model.attention='dense'."
   )
 
 

@@ -70,12 +70,12 @@ def train(
     mesh=mesh,
     seed=config.training.seed,
     loader=loaders.train,
-    attention=config.model.attention,
-    window=window_keys(config),
+    method=config.model.attention,
   )
   checkpoints = saves.Saves(
     epath.Path(workdir / "checkpoints"),
-    shape=dataclasses.asdict(shape) | {"window": window_keys(config)},
+    shape=dataclasses.asdict(shape)
+    | {"window": loaders.train.attention.keys_seen},
   )
   batches = iter(loaders.train)
   try:
@@ -179,14 +179,6 @@ def model_shape(
     width=config.model.width,
     heads=config.model.heads,
   )
-
-
-def window_keys(config: ConfigDict) -> int | None:
-  """Returns how many keys a query sees, its own included; None for all."""
-  window = config.get_batch.sliding_window
-  if window is not None and config.get_batch.window_keys == "reference":
-    window += 1
-  return window
 
 
 def evaluate(

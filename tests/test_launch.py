@@ -30,7 +30,6 @@ import jsonl  # noqa: E402
 import progress  # noqa: E402
 import step_times  # noqa: E402
 import steps  # noqa: E402
-import trainer  # noqa: E402
 import transformer  # noqa: E402
 import vocabulary  # noqa: E402
 
@@ -494,15 +493,6 @@ def test_the_loaders_masks_are_those_the_model_attends_with(pair, params):
     labels_are_shifted=True,
   )
   assert window == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_a_checkpoint_remembers_the_keys_that_a_query_saw():
-  config = base_config()
-  assert trainer.window_keys(config) is None
-  config.get_batch.sliding_window = 4
-  assert trainer.window_keys(config) == 4
-  config.get_batch.window_keys = "reference"
-  assert trainer.window_keys(config) == 5
 
 
 def test_no_file_of_launch_is_named_like_a_standard_module():

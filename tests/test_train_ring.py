@@ -10,12 +10,14 @@ from pathlib import Path
 
 import corpora
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 from train_runs import digest_lines, finish, losses_of, make_folder, rows_of
 
 import hpgrain
-from hpgrain import shard
+from hpgrain import attention_adapters, shard
+from hpgrain.attention_adapters import context_parallel
 from hpgrain.config import base_config
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "launch"))
@@ -85,7 +87,7 @@ def pair(tmp_path_factory):
   return corpora.write_pair(prefix, documents)
 
 
-def first_loss(pair, *, attention="dense", window=None, eod_id=None, **keys):
+def first_loss(pair, *, method="dense", eod_id=None, **keys):
   """Returns the eval step's summed loss of the first batch, and both."""
   sizes = dict(zip(AXES, (2, 4, 1), strict=True))
   config = base_config()
@@ -108,8 +110,7 @@ def first_loss(pair, *, attention="dense", window=None, eod_id=None, **keys):
     mesh=mesh,
     seed=0,
     loader=loader,
-    attention=attention,
-    window=window,
+    method=method,
   )
   batches = iter(loader)
   batch = next(batches)
@@ -121,15 +122,54 @@ def first_loss(pair, *, attention="dense", window=None, eod_id=None, **keys):
   return float(total), params, batch
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "striped"])
-def test_the_window_is_the_one_that_dense_masks_have(pair, layout):
+COMPRESSED = {
+  "attention_mode": "compressed",
+  "attention_adapter": "context_parallel",
+}
+
+
+@pytest.fixture(scope="module")
+def wanted(pair):
+  """By window, the loss with dense masks; the windows lose unlike."""
+  found = {
+    window: first_loss(pair, sliding_window=window)[0] for window in (3, 4)
+  }
+  assert found[3] != pytest.approx(found[4], rel=1e-3)
+  return found
+
+
+@pytest.mark.parametrize(
+  "layout, method, made",
+  [
+    ("contiguous", "ring", {}),
+    ("striped", "ring", {}),
+    ("striped", "ring", COMPRESSED),
+    ("zigzag", "all_gather", COMPRESSED),
+  ],
+)
+def test_the_window_is_the_one_that_dense_masks_have(
+  pair, wanted, layout, method, made
+):
+  options = {"context_parallel_layout": layout, "method": method, **made}
   window = {"sliding_window": 2, "window_keys": "reference"}
-  want, *_ = first_loss(pair, **window)
-  options = {"context_parallel_layout": layout, "attention": "ring"}
-  got, *_ = first_loss(pair, window=3, **options, **window)
-  assert got == pytest.approx(want, rel=1e-5)
-  more, *_ = first_loss(pair, window=4, **options, **window)
-  assert more != pytest.approx(want, rel=1e-3)
+  got, _, batch = first_loss(pair, **options, **window)
+  assert got == pytest.approx(wanted[3], rel=1e-5)
+  assert batch["segment_ids"].max() > 1
+
+
+@pytest.mark.parametrize("name", ["segment_ids", "row_positions"])
+def test_the_ring_reads_what_the_adapter_made(pair, wanted, monkeypatch, name):
+  def other(inputs):
+    made = context_parallel.adapt(inputs)
+    # As if all were one segment, or all slots in the order of the row.
+    slots = jnp.broadcast_to(jnp.arange(16), inputs.segment_ids.shape)
+    planted = {"segment_ids": jnp.ones_like(slots), "row_positions": slots}
+    return {**made, name: planted[name]}
+
+  monkeypatch.setitem(attention_adapters.ADAPTERS, "context_parallel", other)
+  options = {"context_parallel_layout": "striped", "method": "ring"}
+  got, *_ = first_loss(pair, sliding_window=3, **options, **COMPRESSED)
+  assert got != pytest.approx(wanted[3], rel=1e-3)
 
 
 def test_a_mask_that_is_true_where_attention_is_masked_is_turned_around(pair):
@@ -143,6 +183,42 @@ def test_a_mask_that_is_true_where_attention_is_masked_is_turned_around(pair):
   assert got == pytest.approx(float(want), rel=1e-5)
 
 
-def test_a_dense_mask_that_nothing_would_read_is_refused(pair):
-  with pytest.raises(ValueError, match="makes an S x S mask that nothing"):
-    first_loss(pair, attention="ring", attention_mode="dense")
+@pytest.mark.parametrize(
+  "keys, said",
+  [
+    (
+      {"method": "ring", "attention_mode": "dense"},
+      "attention_mode='dense' makes an S x S mask that nothing",
+    ),
+    (
+      {"method": "ring", "eod_id": 0},
+      "create_ltor_fields_in_dataloader=True makes an S x S mask that nothing",
+    ),
+    (
+      {"method": "dense", "sliding_window": 2, **COMPRESSED},
+      "model.attention='dense' would not read the packed_seq_params of"
+      " get_batch.attention_adapter='context_parallel'",
+    ),
+    (
+      {**COMPRESSED, "attention_adapter": "test_train_ring:no_kernel"},
+      "attention_adapter='a function of yours'",
+    ),
+    (
+      {
+        "method": "all_gather",
+        "attention_mode": "compressed",
+        "attention_adapter": "transformer_engine",
+        "context_parallel_layout": "striped",
+      },
+      "model.attention='all_gather' would not .*='transformer_engine'",
+    ),
+  ],
+)
+def test_what_nothing_would_read_is_refused(pair, keys, said):
+  with pytest.raises(ValueError, match=said):
+    first_loss(pair, **keys)
+
+
+def no_kernel(*, cu_seq_lens, **others):
+  del others
+  return cu_seq_lens
