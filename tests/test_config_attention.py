@@ -244,6 +244,49 @@ def test_an_adapter_is_tried_on_the_rows_and_positions_of_a_batch(monkeypatch):
   assert _seen == [(2, 6), (2, 12)]
 
 
+def test_the_mesh_says_what_positions_are_rounded_up_to(monkeypatch):
+  monkeypatch.setattr("test_config_attention._seen", [])
+  config = _compressed(
+    documents,
+    "test_config_attention:_shapes",
+    dataset__data_path="/nothing/here",
+    dataset__data_config__seq_length=20,
+    dataloader__segment_multiple=4,
+    training__global_batch_size=2,
+    mesh__data=1,
+    mesh__cp=2,
+    mesh__tp=3,
+    mesh__sequence_parallel=True,
+    get_batch__context_parallel_layout="zigzag",
+  )
+  mesh = jax.make_mesh(
+    (1, 2, 3),
+    ("data", "cp", "tp"),
+    axis_types=(AxisType.Auto,) * 3,
+    devices=jax.devices()[:6],
+  )
+  # Before data is read, of which there is none.
+  with pytest.raises(FileNotFoundError, match="/nothing/here"):
+    pipeline.build(config, mesh)
+  assert _seen == [(2, 12)]
+
+
+def test_a_loader_has_the_layout_of_its_batches():
+  loader = pipeline.build(
+    _cut(
+      "context_parallel",
+      mesh__cp=2,
+      mesh__data=1,
+      get_batch__context_parallel_layout="zigzag",
+      get_batch__sliding_window=3,
+    ),
+    _mesh(),
+  ).train
+  assert loader.attention.layout is loader.context_layout
+  assert loader.attention.layout == ContextLayout("zigzag", 2)
+  assert loader.attention.keys_seen == 3
+
+
 def test_megatrons_mask_and_a_kernels_inputs_exclude_each_other():
   config = _cut("splash", dataset__data_path="/data/books")
   config["dataset"]["data_config"].update(
