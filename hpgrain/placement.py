@@ -6,9 +6,9 @@ r"""The fields of the shards in, global arrays on the devices out.
   one call a field: every device that holds a shard takes it from the host
 
 A call a field, and not one transfer of all: five fields of (8, 4096) on 8 CPU
-devices took 0.67 ms so, one `jax.device_put` of all fields and shards 2.7 ms,
-of whole fields 0.84 ms. One array [fields, rows, slots] took 0.3 ms, but 1.6 ms
-with its split into fields, which is a step's work besides
+devices took 0.7 ms so, one `jax.device_put` of all fields and shards 2.9 ms,
+of whole fields 0.84 ms. One array [fields, rows, slots] took 0.2 ms, but with
+its split into fields, which is a step's work besides, 0.7 ms as well
 (`benchmarks/p15_placement.py`). A CPU device takes the memory of aligned fields
 (`fields.empty_fields`) as it is, replicas too, so that there is nothing to
 transfer. On accelerators none of it was measured: each device of a shard gets
