@@ -1,12 +1,18 @@
 """Eight simulated CPU devices, absl flags, and hypothesis profiles."""
 
 import os
+import signal
 
 # Read when jax first makes its backend, so before anything imports it.
 os.environ["JAX_PLATFORMS"] = "cpu"
 _DEVICES = "--xla_force_host_platform_device_count=8"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
   os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}"
+
+# A process that a shell started in the background ignores an interrupt, and so
+# would those that tests start to interrupt them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis  # noqa: E402
 from absl import flags  # noqa: E402
